@@ -1,0 +1,200 @@
+"""The Python API, which the command line stands on: ``train``, ``evaluate``, ``load``."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.algos import ALGOS
+from recollect.config import flat_fields, from_dict, is_external, load_external, override, resolve, setting
+from recollect.envs.registry import make_env
+from recollect.envs.vector import VectorEnv
+from recollect.experiments import experiment as find_experiment
+from recollect.nets.agent import Agent, make_agent
+from recollect.rng import generator, stream_seed
+from recollect.run.checkpoint import Checkpoint, load_newest, load_weights
+from recollect.run.device import pick_device
+from recollect.run.evaluate import evaluate as evaluate_agent
+from recollect.run.folder import RunFolder
+from recollect.run.run import Run
+from recollect.types import Obs, ObsSpec, State, obs_map
+
+EXTERNAL_FIELDS = ("core", "encoder", "env_id")  # settings that may name code outside the package
+RESUMABLE = ("total_timesteps", "track", "eval_every", "eval_episodes", "checkpoint_every", "capture_video", "device")
+
+
+def find_algorithm(name: str) -> ModuleType:
+    """A registered algorithm, or external code: a file with ``Config`` and ``train(config, run)``."""
+    module = load_external(name) if is_external(name) else resolve("algorithm", name, ALGOS)
+    for needed in ("Config", "train"):
+        if not hasattr(module, needed):
+            raise ValueError(f"algorithm {name!r} has no {needed!r}; it needs a Config and a train(config, run)")
+    return module
+
+
+def experiment_config(name: str, algorithm: str | None = None) -> Any:
+    """An experiment's configuration; with another algorithm, its settings carry over where that has them."""
+    row = find_experiment(name)
+    if algorithm is None:
+        return row.config()
+    config_class = find_algorithm(algorithm).Config
+    known = flat_fields(config_class)
+    return override(config_class(), **{k: v for k, v in row.overrides.items() if k in known})
+
+
+def start(experiment: str, config: Any, algorithm: str | None = None, quiet: bool = False) -> tuple[Run, Agent]:
+    """Train a configuration in a new run folder."""
+    algorithm = algorithm or find_experiment(experiment).algorithm
+    module = find_algorithm(algorithm)
+    make_env(config.env, num_envs=1).close()  # what cannot be made should leave no folder behind
+    folder = RunFolder.create(config.run.out, config.env.env_id, experiment, config.run.seed, config)
+    run = Run(folder, config, experiment, algorithm, command_line(experiment, config, algorithm), quiet=quiet)
+    return run, module.train(config, run)
+
+
+def command_line(experiment: str, config: Any, algorithm: str) -> str:
+    """The command that regenerates a run: the experiment, and every setting that differs from it."""
+    row = find_experiment(experiment)
+    outside = None if algorithm == row.algorithm else algorithm
+    words = ["recollect", "train", experiment, *(["--algo", algorithm] if outside else [])]
+    for name, value in changed(experiment_config(experiment, outside), config).items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return shlex.join(words)
+
+
+def changed(before: Any, after: Any) -> dict[str, Any]:
+    """Settings that differ, by flat name."""
+    names = flat_fields(type(before))
+    return {name: setting(after, name) for name in names if setting(before, name) != setting(after, name)}
+
+
+def stored_config(folder: RunFolder, given: Mapping[str, str]) -> tuple[Any, str]:
+    """A run's configuration and algorithm. ``given``: outside code that this call names; a folder's word does not do."""
+    algorithm = folder.read_card()["algorithm"]
+    algorithm = _allowed("algo", algorithm, given)
+    data = folder.read_config()
+    config = from_dict(find_algorithm(algorithm).Config, data, str(folder.config))
+    known = flat_fields(type(config))
+    for name in EXTERNAL_FIELDS:
+        if name in known:
+            config = override(config, **{name: _allowed(name, setting(config, name), given)})
+    return config, algorithm
+
+
+def _allowed(name: str, stored: str, given: Mapping[str, str]) -> str:
+    if name in given and (is_external(given[name]) or is_external(stored)):
+        return given[name]
+    if is_external(stored):
+        flag = f"--{name.replace('_', '-')} {stored}"
+        raise ValueError(f"this run uses code from outside the package; if you trust it, give {flag}")
+    return stored
+
+
+def go_on(
+    folder: RunFolder, changes: Mapping[str, Any], given: Mapping[str, str], restart: bool = False, quiet: bool = False
+) -> tuple[Run, Agent, list[str]]:
+    """Resume a run from its newest whole checkpoint. The last item: a line for each damaged one passed over."""
+    config, algorithm = stored_config(folder, given)
+    for name in changes:
+        if name not in RESUMABLE:
+            allowed = ", ".join(f"--{n.replace('_', '-')}" for n in RESUMABLE)
+            raise ValueError(
+                f"a resumed run keeps its settings: --{name.replace('_', '-')} cannot change (only {allowed})"
+            )
+    config = override(config, **changes)
+    checkpoint, damaged = load_newest(folder.checkpoints)
+    card = folder.read_card()
+    run = Run(folder, config, card["experiment"], algorithm, card["command"], checkpoint, restart, quiet)
+    return run, find_algorithm(algorithm).train(config, run), damaged
+
+
+@dataclasses.dataclass
+class Player:
+    """A trained agent that acts and remembers: ``load(run).act(obs)``."""
+
+    agent: Agent
+    config: Any
+    folder: RunFolder
+    checkpoint: Checkpoint
+    device: torch.device
+    obs_spec: ObsSpec
+    _state: State | None = None
+
+    def reset(self) -> None:
+        """Forget: the next observation opens an episode."""
+        self._state = None
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray | Obs) -> Any:
+        """The likeliest action for one observation, or for a batch of them (one memory each)."""
+        name, spec = next(iter(self.obs_spec.items()))
+        parts = obs if isinstance(obs, dict) else {name: torch.as_tensor(obs)}
+        single = parts[name].dim() == len(spec.shape)
+        parts = obs_map(lambda x: x.to(self.device)[None] if single else x.to(self.device), parts)
+        parts = {k: v.to(self.obs_spec[k].dtype) for k, v in parts.items()}
+        count = len(parts[name])
+        fresh = self._state is None
+        state = self.agent.initial_state(count, self.device) if self._state is None else self._state
+        reset_N = torch.full((count,), fresh, device=self.device)
+        action, self._state = self.agent.act_greedily(parts, state, reset_N)
+        return action[0].cpu().numpy() if single else action.cpu().numpy()
+
+
+def load(run: str | Path, device: str = "auto", **external: str) -> Player:
+    """The agent of a run's newest checkpoint. ``external``: code of yours that the run uses, core="mine.py:MyCore"."""
+    folder, place = RunFolder.open(run), pick_device(device)
+    config, _ = stored_config(folder, external)
+    env: VectorEnv = make_env(config.env, num_envs=1, device=place)
+    env.close()
+    agent = make_agent(env.obs_spec, env.action_spec, config.net, config.run.seed, place)
+    checkpoint, _ = load_newest(folder.checkpoints)
+    load_weights(agent, checkpoint.under("agent"), checkpoint.path)
+    return Player(agent.eval(), config, folder, checkpoint, place, env.obs_spec)
+
+
+def train(experiment: str, *, algo: str | None = None, quiet: bool = True, **settings: Any) -> dict[str, Any]:
+    """Train a named experiment, any setting overridden by its flat name: ``train("cartpole-ppo", seed=3)``."""
+    run, _ = start(experiment, override(experiment_config(experiment, algo), **settings), algo, quiet)
+    return run.result()
+
+
+def evaluate(run: str | Path, *, episodes: int = 100, seed: int | None = None, **settings: Any) -> dict[str, Any]:
+    """Evaluate a run on fresh environments; ``settings`` change the environment (env_id=..., protocol=...)."""
+    external = {k: v for k, v in settings.items() if k in ("core", "encoder", "algo", "env_id") and is_external(str(v))}
+    player = load(run, **external)
+    changes = {k: v for k, v in settings.items() if k not in ("core", "encoder", "algo")}
+    env = override(player.config, **changes).env
+    chosen = player.config.run.seed if seed is None else seed
+    result = evaluate_agent(player.agent, env, episodes, chosen, player.device)
+    data = player.checkpoint.data
+    return {"run": player.folder.path.name, **result, "env_steps": data["env_steps"], "seconds": data["seconds"]}
+
+
+@torch.no_grad()
+def film(run: str | Path, seed: int | None, max_steps: int, external: Mapping[str, str]) -> list[np.ndarray]:
+    """Pictures of one sampled episode of a run's newest checkpoint, uint8 [H, W, 3] each."""
+    player = load(run, **external)
+    agent, device = player.agent, player.device
+    env = make_env(player.config.env, num_envs=1, device=device, render=True)
+    key = player.config.run.seed if seed is None else seed
+    noise_stream = generator(key, "film-action", device=device)
+    obs, state = env.reset(stream_seed(key, "film")), agent.initial_state(1, device)
+    frames, reset_N = [env.render()], torch.ones(1, dtype=torch.bool, device=device)
+    for _ in range(max_steps):
+        acted, state = agent.act(obs, state, reset_N, agent.policy.noise((1,), noise_stream))
+        step = env.step(acted.action)
+        if bool(step.stats.over[0]):
+            break  # the next picture would be the next episode's
+        frames.append(env.render())
+        obs, reset_N = step.obs, step.terminated | step.truncated
+    env.close()
+    return frames

@@ -1,0 +1,1 @@
+"""What was experienced, laid out for learning."""

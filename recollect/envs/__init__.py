@@ -1,0 +1,1 @@
+"""Environments behind one contract; see ``vector.py`` first, ``registry.py`` for names."""

@@ -1,0 +1,115 @@
+"""The table of named experiments: a base, what differs from it, what its source reported. One row each."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recollect.algos import ALGOS
+from recollect.config import choose, override
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """``algorithm`` with ``overrides`` of its Config's defaults, named flat."""
+
+    name: str
+    about: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = "ppo"
+    reported: str = "-"
+
+    def config(self) -> Any:
+        """The resolved configuration."""
+        return override(ALGOS[self.algorithm].Config(), **self.overrides)
+
+
+ROWS = [
+    Experiment(
+        "cartpole-ppo",
+        "the smallest check that everything works",
+        dict(
+            env_id="CartPole-v1",
+            num_envs=8,
+            num_steps=64,
+            num_minibatches=2,
+            update_epochs=10,
+            shared=False,
+            learning_rate=1e-3,
+            gae_lambda=0.9,
+            gamma=0.98,
+            ent_coef=0.0,
+            total_timesteps=99_840,
+            threads=1,
+        ),
+    ),
+    Experiment(
+        "pendulum-ppo",
+        "continuous actions; every episode ends by truncation",
+        dict(
+            env_id="Pendulum-v1",
+            num_envs=8,
+            num_steps=256,
+            num_minibatches=16,
+            update_epochs=10,
+            shared=False,
+            learning_rate=1e-3,
+            gamma=0.9,
+            gae_lambda=0.95,
+            ent_coef=0.0,
+            total_timesteps=300_000,
+            threads=1,
+        ),
+    ),
+    Experiment(
+        "darkroom-ppo",
+        "one hidden goal in the corner of a 9x9 room, on tensors",
+        dict(
+            env_id="recollect/DarkRoom-v0",
+            env_options=("goal=0,0",),
+            num_envs=256,
+            num_steps=20,
+            num_minibatches=4,
+            update_epochs=4,
+            learning_rate=2.5e-3,
+            ent_coef=0.02,
+            total_timesteps=400_000,
+            threads=1,
+        ),
+    ),
+    Experiment(
+        "pong-v5-ppo",
+        "Pong from pixels as the ALE plays it, Nature CNN",
+        dict(
+            env_id="ALE/Pong-v5",
+            protocol="v5-pooled",
+            encoder="nature",
+            precision="bf16",
+            num_envs=16,
+            num_steps=128,
+            num_minibatches=8,
+            update_epochs=4,
+            learning_rate=5e-4,
+            clip_coef=0.1,
+            total_timesteps=10_000_000,
+            eval_episodes=20,
+        ),
+    ),
+]
+
+EXPERIMENTS = {row.name: row for row in ROWS}
+
+
+def experiment(name: str) -> Experiment:
+    """The row of that name, or an error that names the nearest."""
+    return choose("experiment", name, EXPERIMENTS)
+
+
+def measured(name: str) -> str:
+    """What we measured, from the results that stand beside the code; ``-`` where there is none."""
+    here = Path(__file__).parent
+    for folder in (here.parent / "results", here / "_results"):
+        path = folder / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text())["headline"]
+    return "-"

@@ -1,0 +1,123 @@
+"""An agent: encoder -> core -> heads. ``act`` takes one step, ``replay`` a segment, ``peek`` looks without stepping.
+
+State and randomness are arguments; the module itself remembers nothing but its weights.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from recollect.config import resolve
+from recollect.nets.config import NetConfig
+from recollect.nets.cores import CORES
+from recollect.nets.encoders import ENCODERS
+from recollect.nets.heads import Distribution, ValueHead, policy_head
+from recollect.rng import stream_seed
+from recollect.types import Acted, ActionSpec, Obs, ObsSpec, State, obs_map
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What an agent says of a segment: for losses."""
+
+    policy: Distribution  # over [T, N] actions
+    value: Tensor  # [T, N]
+    feature: Tensor  # [T, N, D] what the policy read, for auxiliary terms
+
+
+class Torso(nn.Module):
+    """Encoder and core: from observations to remembered features, in the chosen precision."""
+
+    def __init__(self, obs_spec: ObsSpec, config: NetConfig):
+        super().__init__()
+        self.encoder = resolve("encoder", config.encoder, ENCODERS)(obs_spec, config)
+        self.core = resolve("core", config.core, CORES)(self.encoder.width, config)
+        self.width, self.in_bf16 = self.core.width, config.precision == "bf16"
+
+    def _autocast(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.in_bf16)
+
+    def step(self, obs_N: Obs, state: State, reset_N: Tensor) -> tuple[Tensor, State]:
+        """obs: {name: [N, ...]} -> feature [N, D] fp32 and the state after it."""
+        with self._autocast(reset_N.device):
+            feature_ND, state = self.core.step(self.encoder(obs_N), state, reset_N)
+        return feature_ND.float(), state
+
+    def forward(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> Tensor:
+        """obs: {name: [T, N, ...]} from the state before its first step -> feature [T, N, D] fp32"""
+        steps, envs = reset_TN.shape
+        with self._autocast(reset_TN.device):
+            encoded_BD = self.encoder(obs_map(lambda x: x.flatten(0, 1), obs_TN))
+            feature_TND = self.core(encoded_BD.unflatten(0, (steps, envs)), state, reset_TN)
+        return feature_TND.float()
+
+
+class Agent(nn.Module):
+    """Policy and value, on one torso or (``shared=False``) on two."""
+
+    def __init__(self, obs_spec: ObsSpec, action_spec: ActionSpec, config: NetConfig):
+        super().__init__()
+        self.torso = Torso(obs_spec, config)
+        self.critic = None if config.shared else Torso(obs_spec, config)
+        self.policy = policy_head(self.torso.width, action_spec, config.initial_log_std)
+        self.value = ValueHead(self.torso.width)
+
+    def initial_state(self, num_envs: int, device: torch.device) -> State:
+        """The state before the first step. {name: [N, ...]}"""
+        state = {f"actor.{k}": v for k, v in self.torso.core.initial_state(num_envs, device).items()}
+        if self.critic is not None:
+            state |= {f"critic.{k}": v for k, v in self.critic.core.initial_state(num_envs, device).items()}
+        return state
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the core carries any state, so that segments must stay whole."""
+        return bool(self.initial_state(1, torch.device("cpu")))
+
+    def _step(self, obs_N: Obs, state: State, reset_N: Tensor) -> tuple[Tensor, Tensor, State]:
+        """Features for policy and value, each [N, D], and the state after them."""
+        feature_ND, actor = self.torso.step(obs_N, _under("actor.", state), reset_N)
+        if self.critic is None:
+            return feature_ND, feature_ND, {f"actor.{k}": v for k, v in actor.items()}
+        critic_ND, critic = self.critic.step(obs_N, _under("critic.", state), reset_N)
+        state = {f"actor.{k}": v for k, v in actor.items()} | {f"critic.{k}": v for k, v in critic.items()}
+        return feature_ND, critic_ND, state
+
+    def act(self, obs_N: Obs, state: State, reset_N: Tensor, noise_N: Tensor) -> tuple[Acted, State]:
+        """Choose. obs: {name: [N, ...]}, reset_N: [N] bool, noise_N: as the policy head's ``noise`` gives it."""
+        feature_ND, critic_ND, state = self._step(obs_N, state, reset_N)
+        policy = self.policy(feature_ND)
+        action = policy.sample(noise_N)
+        return Acted(action, policy.logp(action), self.value(critic_ND)), state
+
+    def act_greedily(self, obs_N: Obs, state: State, reset_N: Tensor) -> tuple[Tensor, State]:
+        """The likeliest action. [N] or [N, A]"""
+        feature_ND, _, state = self._step(obs_N, state, reset_N)
+        return self.policy(feature_ND).mode(), state
+
+    def peek(self, obs_N: Obs, state: State) -> Tensor:
+        """The value of an observation that continues the episode of ``state``, which stays as it was. [N]"""
+        first = next(iter(obs_N.values()))
+        never_N = torch.zeros(first.shape[0], dtype=torch.bool, device=first.device)
+        return self.value(self._step(obs_N, state, never_N)[1])
+
+    def replay(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> Replayed:
+        """What it says of a whole segment that starts from ``state``."""
+        feature_TND = self.torso(obs_TN, _under("actor.", state), reset_TN)
+        critic_TND = feature_TND
+        if self.critic is not None:
+            critic_TND = self.critic(obs_TN, _under("critic.", state), reset_TN)
+        return Replayed(self.policy(feature_TND), self.value(critic_TND), feature_TND)
+
+
+def _under(prefix: str, state: State) -> State:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def make_agent(obs_spec: ObsSpec, action_spec: ActionSpec, config: NetConfig, seed: int, device: torch.device) -> Agent:
+    """A fresh agent whose weights depend on ``seed`` alone, not on what else drew random numbers before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(seed, "weights"))
+        agent = Agent(obs_spec, action_spec, config)
+    return agent.to(device)

@@ -1,0 +1,26 @@
+"""What can be chosen about a network."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """Encoder, memory core and heads."""
+
+    encoder: str = "mlp"
+    """mlp, nature, small, or your own as mine.py:MyEncoder."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the mlp's hidden layers."""
+    cnn_width: int = 512
+    """Features after a CNN's hidden layer."""
+    core: str = "none"
+    """Memory between encoder and heads: none, gru, or your own as mine.py:MyCore."""
+    core_width: int = 128
+    """Features after the memory core."""
+    shared: bool = True
+    """Policy and value read the same features; otherwise each has an encoder and a core of its own."""
+    initial_log_std: float = 0.0
+    """Log of the action noise at the start, for continuous actions; it does not depend on the state."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of encoder and core; heads, log-probabilities and losses are always fp32."""

@@ -1,0 +1,39 @@
+"""A gated recurrent unit (Cho et al. 2014). Segments start from the state stored while acting.
+
+Gradients do not flow into that stored state: it belongs to the weights that acted.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from recollect.nets.config import NetConfig
+from recollect.types import State
+
+
+class GRU(nn.Module):
+    """h[t] = GRUCell(x[t], h[t-1]), h = 0 where an episode begins."""
+
+    def __init__(self, width: int, config: NetConfig):
+        super().__init__()
+        self.width = config.core_width
+        self.cell = nn.GRUCell(width, config.core_width)
+        for name, weight in self.cell.named_parameters():
+            nn.init.zeros_(weight) if "bias" in name else nn.init.orthogonal_(weight)
+
+    def initial_state(self, num_envs: int, device: torch.device) -> State:
+        """{"h": [N, width]} of zeros."""
+        return {"h": torch.zeros(num_envs, self.width, device=device)}
+
+    def step(self, x_ND: Tensor, state: State, reset_N: Tensor) -> tuple[Tensor, State]:
+        """One step. x_ND: [N, D], reset_N: [N] bool -> y_ND: [N, width]"""
+        h_ND = state["h"].masked_fill(reset_N[:, None], 0.0)
+        h_ND = self.cell(x_ND, h_ND.to(x_ND.dtype)).float()
+        return h_ND, {"h": h_ND}
+
+    def forward(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> Tensor:
+        """A segment, step by step: resets may stand anywhere. x_TND: [T, N, D] -> [T, N, width]"""
+        outputs = []
+        for x_ND, reset_N in zip(x_TND, reset_TN, strict=True):
+            y_ND, state = self.step(x_ND, state, reset_N)
+            outputs.append(y_ND)
+        return torch.stack(outputs)

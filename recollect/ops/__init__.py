@@ -1,0 +1,1 @@
+"""Pure functions: tensors in, tensors out; no configuration, no choice of device, no state."""

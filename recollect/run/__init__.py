@@ -1,0 +1,1 @@
+"""What surrounds training: folder, metrics, checkpoints, evaluation, progress, devices."""

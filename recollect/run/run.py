@@ -1,0 +1,219 @@
+"""One run: what a training loop asks for beside learning. ``train()`` of an algorithm gets one and reads aloud."""
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect import __version__
+from recollect.config import to_dict
+from recollect.data.rollout import Episodes
+from recollect.envs.registry import EnvConfig
+from recollect.envs.vector import VectorEnv
+from recollect.nets.agent import Agent
+from recollect.run import checkpoint as checkpoints
+from recollect.run.checkpoint import Checkpoint
+from recollect.run.device import commit, hardware, pick_device, synchronise, versions
+from recollect.run.evaluate import evaluate
+from recollect.run.folder import RunConfig, RunFolder
+from recollect.run.metrics import Metrics
+from recollect.run.progress import Progress
+
+RETURN_WINDOW = 100  # episodes that the running mean of the return looks at
+
+
+class NotANumber(RuntimeError):
+    """A metric that must be finite was not; training stopped there."""
+
+
+class Run:
+    """Counts, times, logs and saves. A loop does: ``for update in run.updates(...)``, ``run.log(...)``."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        whole: Any,
+        experiment: str,
+        algorithm: str,
+        command: str,
+        resumed: Checkpoint | None = None,
+        restart_episodes: bool = False,
+        quiet: bool = False,
+    ):
+        self.folder, self.whole, self.experiment, self.algorithm = folder, whole, experiment, algorithm
+        self.command, self.resumed, self.quiet = command, resumed, quiet
+        self.config: RunConfig = whole.run
+        self.restart_episodes = restart_episodes
+        self.device = pick_device(self.config.device)
+        if self.config.threads:
+            torch.set_num_threads(self.config.threads)
+        data = resumed.data if resumed else {}
+        self.first_update, self.env_steps = data.get("update", 0), data.get("env_steps", 0)
+        self.episodes, self.seconds_before = data.get("episodes", 0), data.get("seconds", 0.0)
+        self.recent: deque[float] = deque(data.get("recent_returns", []), RETURN_WINDOW)
+        self.recent_lengths: deque[int] = deque(data.get("recent_lengths", []), RETURN_WINDOW)
+        self.status, self.stop_asked = "running", False
+        self.last_checkpoint = resumed.path if resumed else None
+        self.weights_sha256: str | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether hot functions are to be captured or compiled."""
+        return self.config.compile == "on" or (self.config.compile == "auto" and self.device.type == "cuda")
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock of training, earlier parts of a resumed run included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def updates(self, total: int, steps_each: int, env: VectorEnv, parameters: int) -> Iterator[int]:
+        """The numbers of the updates that are left, 0-based, while showing progress; Ctrl-C ends it early."""
+        self.steps_each, self.protocol, self.parameters, self.total = steps_each, env.protocol, parameters, total
+        if self.resumed and env.resume == "restart":
+            self.say(f"{env.protocol.env_id} on {env.protocol.engine} cannot store open episodes: they restart")
+        cut_at, cut_step = (self.resumed.data["metrics_bytes"], self.env_steps) if self.resumed else (0, None)
+        track = to_dict(self.whole) if self.config.track else None
+        self.metrics = Metrics(self.folder.path, cut_at, cut_step, track)
+        self.began = self.mark = time.perf_counter()
+        self.write_card()
+        handler = signal.getsignal(signal.SIGINT)
+        self._listen()
+        title = f"{self.experiment} on {env.protocol.env_id} ({env.protocol.name}), seed {self.config.seed}"
+        try:
+            with Progress(title, total * steps_each, self.env_steps, self.quiet) as self.progress:
+                for update in range(self.first_update, total):
+                    yield update
+                    if self.stop_asked:
+                        break
+            self.status = "stopped" if self.stop_asked else "finished"
+        except BaseException:
+            self.status = "failed"
+            raise
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            self.metrics.close()
+            self.write_card()
+
+    def say(self, line: str) -> None:
+        """One line to the person, on standard error."""
+        print(f"recollect: {line}", file=sys.stderr)
+
+    def _listen(self) -> None:
+        """First Ctrl-C: finish the update, save, stop. Second: stop at once."""
+
+        def asked(_signal: int, _frame: Any) -> None:
+            if self.stop_asked:
+                raise KeyboardInterrupt
+            self.stop_asked = True
+            self.say("stopping after this update; Ctrl-C again to stop at once")
+
+        with contextlib.suppress(ValueError):  # not in the main thread: whoever started us handles Ctrl-C
+            signal.signal(signal.SIGINT, asked)
+
+    def log(self, update: int, episodes: Episodes, values: dict[str, float], seconds: dict[str, float]) -> None:
+        """One row of metrics. ``seconds``: time of this update in env, act and learn."""
+        synchronise(self.device)
+        now = time.perf_counter()
+        wall, self.mark = now - self.mark, now
+        self.env_steps += self.steps_each
+        self.episodes += len(episodes.returns)
+        self.recent.extend(episodes.returns)
+        self.recent_lengths.extend(episodes.lengths)
+        row: dict[str, float | None] = {
+            "train/return_mean": _mean(self.recent),
+            "train/length_mean": _mean(self.recent_lengths),
+        }
+        row |= values
+        row["time/env_steps_per_s"] = self.steps_each / wall
+        row |= {f"time/share_{name}": spent / wall for name, spent in seconds.items()}
+        frames = int(self.env_steps * self.protocol.frames_per_step)
+        axes = {
+            "update": update + 1,
+            "step": self.env_steps,
+            "frames": frames,
+            "episode": self.episodes,
+            "seconds": self.seconds,
+        }
+        self.metrics.write(axes, row)
+        self.progress.show(self.env_steps, row)
+        self._check(values)
+
+    def _check(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            if not math.isfinite(value):
+                good = self.last_checkpoint or "none was written yet"
+                raise NotANumber(f"{name} is {value} at step {self.env_steps:,}; the last good checkpoint: {good}")
+
+    def due(self, every: int, update: int) -> bool:
+        """Whether something that happens every so many updates is due after this one; the last always is."""
+        last = update + 1 == self.total or self.stop_asked
+        return last or (every > 0 and (update + 1) % every == 0)
+
+    def evaluate(self, agent: Agent, env: EnvConfig) -> dict[str, float]:
+        """Evaluate beside training, on streams and environments of its own; its time is not training's."""
+        start = time.perf_counter()
+        result = evaluate(agent, env, self.config.eval_episodes or 20, self.config.seed, self.device)
+        spent = time.perf_counter() - start
+        self.began, self.mark = self.began + spent, self.mark + spent
+        return {"eval/mean": result["mean"], "eval/greedy_mean": result["greedy"]["mean"]}
+
+    def save(
+        self, update: int, weights: dict[str, Tensor], parts: dict[str, dict[str, Tensor]], data: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint: ``weights`` under agent/, every other part under its name."""
+        self.weights_sha256 = checkpoints.fingerprint(weights)
+        body = {
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+            "recent_returns": list(self.recent),
+            "recent_lengths": list(self.recent_lengths),
+            "metrics_bytes": self.metrics.durable_size(),
+            "weights_sha256": self.weights_sha256,
+            **data,
+        }
+        every = {f"{part}/{k}": v for part, of in {"agent": weights, **parts}.items() for k, v in of.items()}
+        self.last_checkpoint = checkpoints.save(self.folder.checkpoints, update + 1, every, body)
+        self.write_card()
+
+    def write_card(self) -> None:
+        """What a result must say of itself."""
+        card = {
+            "run": self.folder.path.name,
+            "experiment": self.experiment,
+            "algorithm": self.algorithm,
+            "seed": self.config.seed,
+            "command": self.command,
+            "protocol": self.protocol.card(),
+            "hardware": hardware(),
+            "versions": {**versions(), "recollect": __version__},
+            "commit": commit(),
+            "env_steps": self.env_steps,
+            "wall_s": round(self.seconds, 3),
+            "parameters": self.parameters,
+            "status": self.status,
+            "weights_sha256": self.weights_sha256,
+        }
+        self.folder.write_json(self.folder.card, card)
+
+    def result(self) -> dict[str, Any]:
+        """What ``train`` reports."""
+        return {
+            "run": str(self.folder.path),
+            "env_steps": self.env_steps,
+            "wall_s": round(self.seconds_before + self.mark - self.began, 3),
+            "mean_return": _mean(self.recent),
+            "status": self.status,
+            "weights_sha256": self.weights_sha256,
+        }
+
+
+def _mean(values: deque) -> float | None:
+    return sum(values) / len(values) if values else None
