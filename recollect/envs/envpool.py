@@ -123,20 +123,17 @@ class EnvPoolEnv(HostEnv):
         self.device = torch.device(device)
         self._options = {**options, "num_threads": num_threads}
         self._pool = self._make_pool(np.zeros(num_envs, dtype=np.int64))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a float32 space with float64 bounds: no news
-            self._space, action_space = self._pool.observation_space, self._pool.action_space
         self.obs_spec = obs_spec_of(self._space, protocol.env_id)
-        self.action_spec = action_spec_of(action_space, protocol.env_id)
+        self.action_spec = action_spec_of(self._action_space, protocol.env_id)
         self._part = next(iter(self.obs_spec))
-        self._first_action = int(getattr(action_space, "start", 0))
+        self._first_action = int(getattr(self._action_space, "start", 0))
         self._limit = protocol.max_episode_steps or NEVER
         self._has_rounds = protocol.env_id == "Pong-v5"  # each nonzero reward is a point
         self._upload = Upload(self.device)
 
     def _make_pool(self, seeds: np.ndarray) -> Any:
         """A new pool, since an old one cannot be seeded again. seeds: [N] int64"""
-        return import_envpool().make(
+        pool = import_envpool().make(
             self.protocol.env_id,
             env_type="gymnasium",
             num_envs=self.num_envs,
@@ -145,6 +142,10 @@ class EnvPoolEnv(HostEnv):
             max_episode_steps=NEVER,
             **self._options,
         )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # float32 spaces with float64 bounds, read here once: no news
+            self._space, self._action_space = pool.observation_space, pool.action_space
+        return pool
 
     def _start(self, seeds: np.ndarray) -> Obs:
         self._pool = self._make_pool(seeds)

@@ -1,15 +1,15 @@
 """From a name to an engine: the one place that knows which ids go where. ``make_env`` is all that others call."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import gymnasium
 import torch
 
-from recollect.config import is_external, load_external, parse_options
+from recollect.config import choose, free_options, is_file, limit, parse_options
 from recollect.envs import darkroom
+from recollect.envs.atari_base import PROTOCOLS
+from recollect.envs.external import make_external
 from recollect.envs.gymnasium import GymnasiumEnv, make_single
 from recollect.envs.vector import VectorEnv
 
@@ -27,9 +27,15 @@ class EnvConfig:
     protocol: str = "v5-pooled"
     """Atari's named rules: v5, v5-pooled, deterministic, no-sticky, v0-random-skip."""
     env_options: tuple[str, ...] = ()
-    """Single rules on top, as key=value: sticky=0.1 clip_reward=true (Atari), size=9 goal=0,0 (DarkRoom)."""
+    """Single rules on top, as key=value: sticky=0.1 clip_reward=true (Atari), size=9 goal=0,0 (DarkRoom).
+
+    Your own class gets them as keyword arguments."""
     env_threads: int = 0
     """Threads of an engine that steps in threads; 0 lets it choose."""
+
+    def __post_init__(self) -> None:
+        limit(self, "num_envs", low=1)
+        limit(self, "env_threads", low=0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,10 @@ class GymnasiumOptions:
 
 Maker = Callable[..., VectorEnv]
 
+TENSOR_ENVS: dict[str, tuple[type, type[VectorEnv]]] = {  # id: (Options, class made as (num_envs, options, ...))
+    "recollect/DarkRoom-v0": (darkroom.Options, darkroom.DarkRoom),
+}
+
 
 def make_env(
     config: EnvConfig,
@@ -53,8 +63,8 @@ def make_env(
 ) -> VectorEnv:
     """The environments that ``config`` names; ``num_envs`` and ``first_env`` pick a slice of a larger batch."""
     count = config.num_envs if num_envs is None else num_envs
-    if count < 1:
-        raise ValueError(f"num_envs must be at least 1, got {count}")
+    assert count >= 1
+    choose("protocol", config.protocol, PROTOCOLS)
     return engine_of(config)(config, count, device, first_env, render)
 
 
@@ -66,7 +76,7 @@ def make_groups(config: EnvConfig, groups: int, device: str | torch.device) -> l
 
 def engine_of(config: EnvConfig) -> Maker:
     """Which engine an id belongs to."""
-    if is_external(config.env_id):
+    if is_file(config.env_id):
         return _external
     if config.engine == "envpool":
         return _envpool
@@ -77,10 +87,9 @@ def engine_of(config: EnvConfig) -> Maker:
 
 
 def _tensor(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
-    if config.env_id != "recollect/DarkRoom-v0":
-        raise ValueError(f"unknown environment {config.env_id!r}; did you mean 'recollect/DarkRoom-v0'?")
-    options = parse_options(darkroom.Options, config.env_options, "DarkRoom option")
-    return darkroom.DarkRoom(count, options, device, first_env)
+    options_class, made = choose("environment", config.env_id, TENSOR_ENVS)
+    options = parse_options(options_class, config.env_options, f"{made.__name__} option")
+    return made(count, options, device, first_env)  # type: ignore[call-arg]
 
 
 def _gymnasium(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
@@ -108,15 +117,9 @@ def _atari(config: EnvConfig, count: int, device: Any, first_env: int, render: b
 def _envpool(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
     from recollect.envs.envpool import make_envpool  # needs the extra
 
-    return make_envpool(config.env_id, count, device=device, num_threads=config.env_threads, first_env=first_env)
+    where = {"device": device, "num_threads": config.env_threads, "first_env": first_env}
+    return make_envpool(config.env_id, count, **where, **free_options(config.env_options, "EnvPool option"))
 
 
 def _external(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
-    """Your own class: a VectorEnv is made as MyEnv(num_envs, device=, first_env=), a gymnasium.Env once each."""
-    made = load_external(config.env_id)
-    if isinstance(made, type) and issubclass(made, VectorEnv):
-        return made(count, device=device, first_env=first_env)  # type: ignore[call-arg]
-    if isinstance(made, type) and issubclass(made, gymnasium.Env):
-        settings = {"render_mode": "rgb_array"} if render else {}
-        return GymnasiumEnv(config.env_id, functools.partial(made, **settings), count, device, first_env)
-    raise ValueError(f"{config.env_id!r} is neither a gymnasium.Env class nor a recollect VectorEnv class")
+    return make_external(config.env_id, config.env_options, count, device, first_env, render)
