@@ -1,3 +1,10 @@
-"""Measurements side by side in one run: one file a bench, one line here."""
+"""Measurements side by side in one run: one file a bench, one line here.
 
-BENCHES = {}
+A bench is a module with a ``Bench`` dataclass of flags and ``main(Bench) -> exit code``.
+"""
+
+from types import ModuleType
+
+from recollect.bench import env, train
+
+BENCHES: dict[str, ModuleType] = {"env": env, "train": train}

@@ -7,8 +7,8 @@ from typing import Any
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
-KINDS = ("card", "eval", "metrics", "bench")
-"""card.json, eval.json, one row of metrics.jsonl, and what a benchmark writes."""
+KINDS = ("card", "eval", "metrics", "bench", "result")
+"""card.json, eval.json, one row of metrics.jsonl, what a benchmark writes, and what an experiment reached."""
 
 
 @cache

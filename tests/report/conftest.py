@@ -109,4 +109,15 @@ def samples() -> dict[str, dict[str, Any]]:
         "rows": [{"what": "tensor", "value": 9000.0, "unit": "steps/s", "spread": [8900, 9100]}],
         "ratios": [{"name": "tensor / ale", "value": 3.2, "floor": 2.0, "pass": True}],
     }
-    return {"card": card("pong"), "eval": evaluation("pong"), "metrics": row(3, 1.0), "bench": bench}
+    about = {key: card("pong")[key] for key in ("protocol", "hardware", "versions", "commit")}
+    seed = {"seed": 1, "env_steps": 1000, "wall_s": 2.5, "episodes": 3, "mean": 1.0, "iqm": 1.0, "ci95": [0.5, 1.5]}
+    result = {
+        "schema_version": 1,
+        "name": "pong",
+        "headline": "1.0 after 1,000 steps",
+        "commands": ["recollect train pong"],
+        **about,
+        "seeds": [{**seed, "greedy_mean": 1.0, "weights_sha256": None}],
+    }
+    good = {"card": card("pong"), "eval": evaluation("pong"), "metrics": row(3, 1.0)}
+    return {**good, "bench": bench, "result": result}

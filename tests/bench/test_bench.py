@@ -1,0 +1,69 @@
+"""The benches measure what they say, in turns, and write results that keep the schema."""
+
+import itertools
+import json
+
+import pytest
+
+from recollect.bench.measure import Ratio, Row, interleave
+from recollect.cli import main
+from recollect.report.schema import validate
+
+
+def test_sides_take_turns_and_the_first_round_only_warms_up():
+    order: list[str] = []
+    counts = {"a": itertools.count(1), "b": itertools.count(10)}
+
+    def side(name: str):
+        def measure() -> float:
+            order.append(name)
+            return float(next(counts[name]))
+
+        return measure
+
+    rows = interleave({"a": side("a"), "b": side("b")}, 3, "x/s")
+    assert order == ["a", "b"] * 4
+    assert rows["a"].samples == (2, 3, 4)
+    assert rows["b"].value == 12
+
+
+def test_a_row_is_its_median_with_its_spread():
+    row = Row("loop", (5.0, 1.0, 9.0), "steps/s")
+    assert row.data() == {"what": "loop", "value": 5.0, "unit": "steps/s", "spread": [1.0, 9.0]}
+
+
+@pytest.mark.parametrize(("value", "floor", "reached"), [(0.9, 0.85, True), (0.8, 0.85, False), (0.8, None, None)])
+def test_a_ratio_knows_whether_it_is_enough(value: float, floor: float | None, reached: bool | None):
+    assert Ratio("r", value, floor).data()["pass"] is reached
+
+
+def last_line(capsys: pytest.CaptureFixture) -> dict:
+    return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_bench_env_measures_every_engine(capsys: pytest.CaptureFixture, tmp_path):
+    out = tmp_path / "env.json"
+    words = ["bench", "env", "--num-envs", "2", "--seconds", "0.02", "--repeats", "1", "--json", "--out", str(out)]
+    assert main(words) == 0
+    result = last_line(capsys)
+    validate("bench", result)
+    assert json.loads(out.read_text()) == result
+    assert {row["what"] for row in result["rows"]} >= {"recollect ALE/Pong-v5", "recollect CartPole-v1 (EnvPool)"}
+    assert all(row["value"] > 0 for row in result["rows"])
+
+
+@pytest.mark.slow
+def test_bench_train_sets_the_loop_beside_its_bound_and_stable_baselines(capsys: pytest.CaptureFixture):
+    """stable-baselines3 really trains here, on our environment: a missing one would miss its row."""
+    sizes = ["--num-envs", "2", "--num-steps", "16", "--updates", "1", "--repeats", "1", "--seconds", "0.05"]
+    assert main(["bench", "train", *sizes, "--json"]) == 0
+    result = last_line(capsys)
+    validate("bench", result)
+    rates = {row["what"]: row["value"] for row in result["rows"]}
+    assert min(rates[name] for name in ("recollect, bf16", "recollect, fp32", "stable-baselines3, fp32")) > 0
+    bound = next(ratio for ratio in result["ratios"] if "bound" in ratio["name"])
+    env = next(value for name, value in rates.items() if name.startswith("ale-py alone"))
+    parts = 4 / rates["training samples"] + 1 / rates["acting"] + 1 / env
+    assert bound["value"] == pytest.approx(rates["recollect, bf16"] * parts)
+    assert bound["floor"] == 0.85
