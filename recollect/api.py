@@ -54,7 +54,8 @@ def start(experiment: str, config: Any, algorithm: str | None = None, quiet: boo
     make_env(config.env, num_envs=1).close()  # what cannot be made should leave no folder behind
     folder = RunFolder.create(config.run.out, config.env.env_id, experiment, config.run.seed, config)
     run = Run(folder, config, experiment, algorithm, command_line(experiment, config, algorithm), quiet=quiet)
-    return run, module.train(config, run)
+    with run:
+        return run, module.train(config, run)
 
 
 def command_line(experiment: str, config: Any, algorithm: str) -> str:
@@ -78,7 +79,7 @@ def changed(before: Any, after: Any) -> dict[str, Any]:
 
 
 def stored_config(folder: RunFolder, given: Mapping[str, str]) -> tuple[Any, str]:
-    """A run's configuration and algorithm. ``given``: outside code that this call names; a folder's word does not do."""
+    """A run's configuration and algorithm. ``given``: outside code this call names; a folder's word does not do."""
     algorithm = folder.read_card()["algorithm"]
     algorithm = _allowed("algo", algorithm, given)
     data = folder.read_config()
@@ -113,8 +114,11 @@ def go_on(
     config = override(config, **changes)
     checkpoint, damaged = load_newest(folder.checkpoints)
     card = folder.read_card()
+    if changes:
+        folder.write_config(config)  # or the next resume would fall back to the old settings
     run = Run(folder, config, card["experiment"], algorithm, card["command"], checkpoint, restart, quiet)
-    return run, find_algorithm(algorithm).train(config, run), damaged
+    with run:
+        return run, find_algorithm(algorithm).train(config, run), damaged
 
 
 @dataclasses.dataclass

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from recollect.algos.loss import Minibatch, Term, total
+from recollect.config import limit
 from recollect.data.rollout import Collector, Rollout, rows_of, select, shuffled_rows, windows_of
 from recollect.envs.registry import EnvConfig, make_groups
 from recollect.nets.agent import Agent, NetConfig, make_agent
@@ -70,9 +71,12 @@ class Config:
     """One half of the environments steps while the agent acts for the other."""
 
     def __post_init__(self) -> None:
-        for name in ("total_timesteps", "num_steps", "num_minibatches", "update_epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        limit(self, "total_timesteps", "num_steps", "num_minibatches", "update_epochs", low=1)
+        limit(self, "learning_rate", "final_learning_rate", "adam_epsilon", "ent_coef", "vf_coef", low=0)
+        limit(self, "gamma", "gae_lambda", low=0, high=1)
+        limit(self, "clip_coef", "value_clip", "max_grad_norm", "target_kl", above=0)
+        if self.lr_schedule == "exponential":
+            limit(self, "learning_rate", "final_learning_rate", above=0)
         if self.batch_size % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches {self.num_minibatches} does not divide the batch of {self.batch_size} rows "

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect.config import limit
+
 
 @dataclass(frozen=True)
 class NetConfig:
@@ -24,3 +26,7 @@ class NetConfig:
     """Log of the action noise at the start, for continuous actions; it does not depend on the state."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of encoder and core; heads, log-probabilities and losses are always fp32."""
+
+    def __post_init__(self) -> None:
+        limit(self, "hidden", "cnn_width", "core_width", low=1)
+        limit(self, "initial_log_std")

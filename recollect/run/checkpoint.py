@@ -62,21 +62,29 @@ def save(folder: Path, update: int, tensors: dict[str, Tensor], data: dict[str, 
     """Write the checkpoint of one update and forget all but the newest ``keep``."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"update_{update:09d}"
-    content = dump_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()})
+    # Copies, since safetensors refuses tensors that share memory, and tied weights do.
+    content = dump_tensors(
+        {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    )
     write_durably(folder / f"{stem}.safetensors", content)
     body = {"schema_version": SCHEMA_VERSION, "update": update, "tensors_sha256": _digest(content), **data}
     text = json.dumps(body, sort_keys=True)
     sealed = json.dumps({"sha256": _digest(text.encode()), "body": body}, sort_keys=True)
     path = folder / f"{stem}.json"
     write_durably(path, sealed.encode())
-    _forget_old(folder, keep)
+    _forget(folder, path, keep)
     return path
 
 
-def _forget_old(folder: Path, keep: int) -> None:
-    """Delete old checkpoints, JSON first so that none is ever half there, and leftovers of killed writes."""
-    for old in newest_first(folder)[keep:]:
-        old.unlink()
+def _forget(folder: Path, newest: Path, keep: int) -> None:
+    """Delete old checkpoints, JSON first so that none is ever half there, and leftovers of killed writes.
+
+    Those with a higher number go as well: they were damaged, so the run went on from before them.
+    """
+    every = newest_first(folder)
+    current = every.index(newest)
+    for path in every[:current] + every[current + keep :]:
+        path.unlink()
     kept = {path.stem for path in newest_first(folder)}
     for file in folder.iterdir():
         if file.name.endswith(".partial") or (file.suffix == ".safetensors" and file.stem not in kept):

@@ -103,8 +103,8 @@ class Graphed:
 @functools.cache
 def can_compile() -> bool:
     """Whether ``torch.compile`` can build for the CPU here; if not, say so once."""
-    wanted = os.environ.get("CXX")
-    found = any(shutil.which(name) for name in ([wanted] if wanted else ["g++", "clang++", "c++"]))
+    # The one name that torch looks for (torch._inductor.config.cpp.cxx): another compiler would not be found.
+    found = shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
     if not found:
         print("recollect: no C++ compiler on PATH; the eager path runs instead of the compiled one", file=sys.stderr)
     return found

@@ -1,6 +1,7 @@
 """A run's folder: its names, its configuration, its card."""
 
 import json
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -63,7 +64,7 @@ class RunFolder:
             except (NotADirectoryError, PermissionError) as error:
                 raise ValueError(f"--out {out} cannot hold runs: {error.strerror}") from None
             folder = RunFolder(path)
-            save_yaml(config, folder.config)
+            folder.write_config(config)
             return folder
         raise ValueError(f"no free name for a run under {out}")
 
@@ -80,6 +81,12 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration as plain data."""
         return load_yaml(self.config)
+
+    def write_config(self, config: Any) -> None:
+        """The resolved configuration, whole or not at all."""
+        beside = self.config.with_name("config.yaml.partial")
+        save_yaml(config, beside)
+        os.replace(beside, self.config)
 
     def read_card(self) -> dict[str, Any]:
         """The card as plain data."""

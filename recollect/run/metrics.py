@@ -11,7 +11,7 @@ AXES = ("update", "step", "frames", "episode", "seconds")  # what every row carr
 
 
 class Metrics:
-    """One row an update. ``cut_at``: bytes of ``metrics.jsonl`` that belong to the checkpoint resumed from."""
+    """One row an update. On resume, ``cut_at`` bytes of ``metrics.jsonl`` and steps up to ``cut_step`` are kept."""
 
     def __init__(self, folder: Path, cut_at: int = 0, cut_step: int | None = None, track: dict[str, Any] | None = None):
         self.path = folder / "metrics.jsonl"
@@ -20,7 +20,8 @@ class Metrics:
         self.file = open(self.path, "ab")  # noqa: SIM115 - closed by close()
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
-        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=cut_step)
+        purge = None if cut_step is None else cut_step + 1  # TensorBoard drops this step as well as those behind it
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
         self.wandb = _start_wandb(folder, track) if track is not None else None
 
     def write(self, axes: dict[str, float], values: dict[str, float | None]) -> None:

@@ -59,9 +59,22 @@ class Run:
         self.episodes, self.seconds_before = data.get("episodes", 0), data.get("seconds", 0.0)
         self.recent: deque[float] = deque(data.get("recent_returns", []), RETURN_WINDOW)
         self.recent_lengths: deque[int] = deque(data.get("recent_lengths", []), RETURN_WINDOW)
-        self.status, self.stop_asked = "running", False
+        self.status, self.stop_asked, self.stopping = "running", False, False
         self.last_checkpoint = resumed.path if resumed else None
-        self.weights_sha256: str | None = None
+        self.weights_sha256: str | None = data.get("weights_sha256")
+        self._ends = contextlib.ExitStack()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.status == "running":
+            self._end("failed" if kind else "finished")
+
+    def _end(self, status: str) -> None:
+        """Close everything now, not when the last frame of a failed loop is let go; the card says how it ended."""
+        self.status = status
+        self._ends.close()
 
     @property
     def compiled(self) -> bool:
@@ -83,23 +96,16 @@ class Run:
         self.metrics = Metrics(self.folder.path, cut_at, cut_step, track)
         self.began = self.mark = time.perf_counter()
         self.write_card()
-        handler = signal.getsignal(signal.SIGINT)
+        self._ends.callback(self.write_card)  # first in, last out: when all else is closed
+        self._ends.callback(self.metrics.close)
         self._listen()
         title = f"{self.experiment} on {env.protocol.env_id} ({env.protocol.name}), seed {self.config.seed}"
-        try:
-            with Progress(title, total * steps_each, self.env_steps, self.quiet) as self.progress:
-                for update in range(self.first_update, total):
-                    yield update
-                    if self.stop_asked:
-                        break
-            self.status = "stopped" if self.stop_asked else "finished"
-        except BaseException:
-            self.status = "failed"
-            raise
-        finally:
-            signal.signal(signal.SIGINT, handler)
-            self.metrics.close()
-            self.write_card()
+        self.progress = self._ends.enter_context(Progress(title, total * steps_each, self.env_steps, self.quiet))
+        for update in range(self.first_update, total):
+            yield update
+            if self.stopping:
+                break
+        self._end("stopped" if self.stopping else "finished")
 
     def say(self, line: str) -> None:
         """One line to the person, on standard error."""
@@ -114,8 +120,10 @@ class Run:
             self.stop_asked = True
             self.say("stopping after this update; Ctrl-C again to stop at once")
 
+        handler = signal.getsignal(signal.SIGINT)
         with contextlib.suppress(ValueError):  # not in the main thread: whoever started us handles Ctrl-C
             signal.signal(signal.SIGINT, asked)
+            self._ends.callback(signal.signal, signal.SIGINT, handler)
 
     def log(self, update: int, episodes: Episodes, values: dict[str, float], seconds: dict[str, float]) -> None:
         """One row of metrics. ``seconds``: time of this update in env, act and learn."""
@@ -143,17 +151,19 @@ class Run:
         }
         self.metrics.write(axes, row)
         self.progress.show(self.env_steps, row)
-        self._check(values)
-
-    def _check(self, values: dict[str, float]) -> None:
         for name, value in values.items():
-            if not math.isfinite(value):
-                good = self.last_checkpoint or "none was written yet"
-                raise NotANumber(f"{name} is {value} at step {self.env_steps:,}; the last good checkpoint: {good}")
+            self._check(name, value)
+        # A stop counts from here: what this update evaluated did not depend on it, what it saves does.
+        self.stopping = self.stop_asked
+
+    def _check(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            good = self.last_checkpoint or "none was written yet"
+            raise NotANumber(f"{name} is {value} at step {self.env_steps:,}; the last good checkpoint: {good}")
 
     def due(self, every: int, update: int) -> bool:
         """Whether something that happens every so many updates is due after this one; the last always is."""
-        last = update + 1 == self.total or self.stop_asked
+        last = update + 1 == self.total or self.stopping
         return last or (every > 0 and (update + 1) % every == 0)
 
     def evaluate(self, agent: Agent, env: EnvConfig) -> dict[str, float]:
@@ -167,7 +177,9 @@ class Run:
     def save(
         self, update: int, weights: dict[str, Tensor], parts: dict[str, dict[str, Tensor]], data: dict[str, Any]
     ) -> None:
-        """Write a checkpoint: ``weights`` under agent/, every other part under its name."""
+        """Write a checkpoint: ``weights`` under agent/, every other part under its name. A good one is finite."""
+        for name, weight in weights.items():
+            self._check(f"weight {name}", float(weight.sum(dtype=torch.float64)))
         self.weights_sha256 = checkpoints.fingerprint(weights)
         body = {
             "env_steps": self.env_steps,
