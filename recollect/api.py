@@ -2,6 +2,8 @@
 
 import dataclasses
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -54,8 +56,13 @@ def start(experiment: str, config: Any, algorithm: str | None = None, quiet: boo
     make_env(config.env, num_envs=1).close()  # what cannot be made should leave no folder behind
     folder = RunFolder.create(config.run.out, config.env.env_id, experiment, config.run.seed, config)
     run = Run(folder, config, experiment, algorithm, command_line(experiment, config, algorithm), quiet=quiet)
-    with run:
-        return run, module.train(config, run)
+    try:
+        with run:
+            return run, module.train(config, run)
+    except BaseException:
+        if not folder.card.exists():  # it never began
+            shutil.rmtree(folder.path)
+        raise
 
 
 def command_line(experiment: str, config: Any, algorithm: str) -> str:
@@ -100,6 +107,14 @@ def _allowed(name: str, stored: str, given: Mapping[str, str]) -> str:
     return stored
 
 
+def newest_checkpoint(folder: RunFolder) -> tuple[Checkpoint, list[str]]:
+    """The newest whole checkpoint; each damaged one in front of it is named at once, and returned."""
+    checkpoint, damaged = load_newest(folder.checkpoints)
+    for line in damaged:
+        print(f"recollect: passed over a damaged checkpoint: {line}", file=sys.stderr)
+    return checkpoint, damaged
+
+
 def go_on(
     folder: RunFolder, changes: Mapping[str, Any], given: Mapping[str, str], restart: bool = False, quiet: bool = False
 ) -> tuple[Run, Agent, list[str]]:
@@ -112,7 +127,7 @@ def go_on(
                 f"a resumed run keeps its settings: --{name.replace('_', '-')} cannot change (only {allowed})"
             )
     config = override(config, **changes)
-    checkpoint, damaged = load_newest(folder.checkpoints)
+    checkpoint, damaged = newest_checkpoint(folder)
     card = folder.read_card()
     if changes:
         folder.write_config(config)  # or the next resume would fall back to the old settings
@@ -160,7 +175,7 @@ def load(run: str | Path, device: str = "auto", **external: str) -> Player:
     env: VectorEnv = make_env(config.env, num_envs=1, device=place)
     env.close()
     agent = make_agent(env.obs_spec, env.action_spec, config.net, config.run.seed, place)
-    checkpoint, _ = load_newest(folder.checkpoints)
+    checkpoint, _ = newest_checkpoint(folder)
     load_weights(agent, checkpoint.under("agent"), checkpoint.path)
     return Player(agent.eval(), config, folder, checkpoint, place, env.obs_spec)
 

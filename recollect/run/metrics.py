@@ -55,9 +55,12 @@ def _start_wandb(folder: Path, config: dict[str, Any]) -> Any:
         import wandb
     except ImportError:
         raise ValueError("--track needs Weights & Biases: pip install 'recollect[wandb]'") from None
-    return wandb.init(
-        project="recollect", name=folder.name, id=folder.name, dir=str(folder), config=config, resume="allow"
-    )
+    try:
+        return wandb.init(
+            project="recollect", name=folder.name, id=folder.name, dir=str(folder), config=config, resume="allow"
+        )
+    except wandb.Error as error:
+        raise ValueError(f"--track: {error} (or set WANDB_MODE=offline)") from None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

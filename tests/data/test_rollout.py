@@ -1,125 +1,19 @@
-"""Identifiable data followed through the collector and its minibatches.
-
-Every observation says which environment, episode and step it is; the action repeats it, the reward repeats the action,
-the memory counts along. Whatever then stands in the wrong place shows.
-"""
+"""Identifiable data followed through the collector: every part of a transition stands where it belongs."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
+from coded import ENVS, SEGMENTS, STEPS, Reader, code, collector_of, initial_state, noise, truncates, walk
 from torch import Tensor
 
-from recollect.algos.loss import Minibatch
-from recollect.algos.ppo import minibatches
-from recollect.data.rollout import Collector, Episodes, Rollout, rows_of, shuffled_rows, windows_of
-from recollect.envs.vector import Protocol, RawStep, VectorEnv
+from recollect.data.rollout import Collector, Episodes, Rollout
 from recollect.ops.returns import gae
-from recollect.types import Acted, Continuous, Obs, State, TensorSpec
+from recollect.types import Obs, State
 
-STEPS, ENVS, SEGMENTS = 7, 6, 3
-
-
-def length_of(env: int, episode: int) -> int:
-    """Steps of an episode: 1 to 8, so that some fit a segment several times and some span two."""
-    return 1 + (5 * env + 3 * episode) % 8
-
-
-def truncates(env: int, episode: int) -> bool:
-    return (env + episode) % 2 == 0
-
-
-def code(part: Tensor) -> Tensor:
-    """(environment, episode, step) as one number that float32 holds exactly. [..., 3] -> [...]"""
-    return (part * torch.tensor([10_000.0, 100.0, 1.0])).sum(-1)
-
-
-class Coded(VectorEnv):
-    """Observes (environment, episode, step), pays the code of the action that it was sent."""
-
-    resume = "state"
-
-    def __init__(self, num_envs: int, first_env: int = 0, tells: bool = True, log: list[str] | None = None):
-        self.num_envs, self.first_env, self.device, self.tells = num_envs, first_env, torch.device("cpu"), tells
-        self.obs_spec = {"vector": TensorSpec((3,), torch.float32)}
-        self.action_spec = Continuous(3, (-math.inf,) * 3, (math.inf,) * 3)
-        self.protocol = Protocol("coded", "test")
-        self.log = [] if log is None else log
-
-    def _obs(self) -> Obs:
-        return {"vector": torch.stack([self.index, self.episode, self.clock], 1).float()}
-
-    def _reset(self, seed: int) -> Obs:
-        self.index = torch.arange(self.num_envs) + self.first_env
-        self.episode, self.clock = torch.zeros_like(self.index), torch.zeros_like(self.index)
-        return self._obs()
-
-    def _send(self, action: Tensor) -> None:
-        self.log.append(f"send {self.first_env}")
-        assert torch.equal(action, self._obs()["vector"]), "an action reached another environment, episode or step"
-        self.action = action
-
-    def _recv(self) -> RawStep:
-        self.log.append(f"receive {self.first_env}")
-        self.clock = self.clock + 1
-        final_obs, episodes = self._obs(), list(zip(self.index.tolist(), self.episode.tolist(), strict=True))
-        ended = self.clock == torch.tensor([length_of(*e) for e in episodes])
-        cut = torch.tensor([truncates(*e) for e in episodes])
-        self.episode, self.clock = self.episode + ended, self.clock.masked_fill(ended, 0)
-        truncated = ended & cut
-        told = bool(truncated.any()) if self.tells else True
-        return RawStep(self._obs(), code(self.action), ended & ~cut, truncated, final_obs, may_truncate=told)
-
-    def _state_dict(self) -> dict[str, Tensor]:
-        return {"index": self.index, "episode": self.episode, "clock": self.clock}
-
-    def _load_state_dict(self, state: dict[str, Tensor]) -> Obs:
-        self.index, self.episode, self.clock = state["index"], state["episode"], state["clock"]
-        return self._obs()
-
-
-def initial_state(num_envs: int, device: torch.device) -> State:
-    """What the memory holds: (environment, episode, steps seen), recognisably wrong before the first step."""
-    return {"seen": torch.full((num_envs, 3), -7.0)}
-
-
-@dataclass
-class Reader:
-    """An agent that reads the code, and complains where its memory belongs to something else."""
-
-    log: list[str] = field(default_factory=list)
-    peeks: int = 0
-
-    def act(self, obs: Obs, state: State, reset_N: Tensor, noise_N: Tensor) -> tuple[Acted, State]:
-        said_N3, seen_N3 = obs["vector"], state["seen"]
-        self.log.append(f"act {int(said_N3[0, 0])}")
-        assert torch.equal(reset_N, said_N3[:, 2] == 0), "reset is true exactly at an episode's first observation"
-        assert torch.equal(seen_N3[~reset_N], said_N3[~reset_N]), "memory belongs to another environment or episode"
-        assert torch.equal(noise_N[:, 0], said_N3[:, 0]), "noise belongs to another environment"
-        after_N3 = said_N3 + torch.tensor([0.0, 0.0, 1.0])
-        return Acted(said_N3.clone(), code(said_N3) + 0.5, code(said_N3) + 0.25), {"seen": after_N3}
-
-    def peek(self, obs: Obs, state: State) -> Tensor:
-        """The code plus 1/8; NaN where the memory is not that of this very episode and step."""
-        self.peeks += 1
-        own_N = (state["seen"] == obs["vector"]).all(-1)
-        return torch.where(own_N, code(obs["vector"]) + 0.125, torch.nan)
-
-
-def collector_of(*sizes: int, tells: bool = True, log: list[str] | None = None) -> Collector:
-    """Environments 0..5 in groups of these sizes."""
-    starts = [sum(sizes[:g]) for g in range(len(sizes))]
-    envs = [Coded(size, start, tells, log) for size, start in zip(sizes, starts, strict=True)]
-    rollout = Rollout.empty(STEPS, ENVS, envs[0].obs_spec, envs[0].action_spec, torch.device("cpu"))
-    return Collector(envs, rollout)
-
-
-def noise() -> Tensor:
-    """[T, N, 1] each environment's own number."""
-    return torch.arange(float(ENVS)).expand(STEPS, ENVS)[..., None]
+GROUPINGS = [(6,), (3, 3), (2, 4)]
 
 
 def parts(rollout: Rollout) -> dict[str, Tensor]:
@@ -137,18 +31,6 @@ def collect(collector: Collector, reader: Reader, segments: int = SEGMENTS) -> l
         rollout, episodes = collector.collect(reader.act, reader.peek, noise())
         found.append((parts(rollout) | {"next_value": rollout.next_value, "ended": rollout.ended}, episodes))
     return found
-
-
-def walk(env: int) -> list[tuple[int, int, bool]]:
-    """The oracle, one environment: (episode, step, whether it ends there), step after step."""
-    seen = []
-    for episode in range(STEPS * SEGMENTS + 1):
-        length = length_of(env, episode)
-        seen += [(episode, step, step == length - 1) for step in range(length)]
-    return seen[: STEPS * SEGMENTS + 1]
-
-
-GROUPINGS = [(6,), (3, 3), (2, 4)]
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -330,79 +212,3 @@ def test_engines_that_restart_begin_with_fresh_memory():
     found, episodes = collect(collector, Reader(), 1)[0]
     assert found["reset"][0].all()
     assert episodes.lengths[:1] == [1], "and with scores that count from zero"
-
-
-# Minibatches
-
-
-def coded_rollout() -> Rollout:
-    collector = collector_of(3, 3)
-    collector.start(0, initial_state)
-    reader = Reader()
-    collector.collect(reader.act, reader.peek, noise())
-    return collector.collect(reader.act, reader.peek, noise())[0]
-
-
-@pytest.mark.parametrize(("rows", "count"), [(42, 6), (42, 1), (42, 42), (8, 4)])
-def test_a_pass_takes_every_row_once(rows: int, count: int):
-    stream = torch.Generator().manual_seed(0)
-    passes = [list(shuffled_rows(rows, count, stream)) for _ in range(2)]
-    for parts_of_a_pass in passes:
-        assert [len(part) for part in parts_of_a_pass] == [rows // count] * count
-        assert sorted(torch.cat(parts_of_a_pass).tolist()) == list(range(rows))
-    first, second = (torch.cat(p) for p in passes)
-    assert not torch.equal(first, second), "each pass has an order of its own"
-    again = torch.cat(list(shuffled_rows(rows, count, torch.Generator().manual_seed(0))))
-    assert torch.equal(again, first), "which the stream alone decides"
-
-
-def test_rows_and_windows_say_what_they_cut():
-    part_TN = torch.arange(STEPS)[:, None] * 100 + torch.arange(ENVS)
-    assert rows_of(part_TN, torch.tensor([0, ENVS + 2, 5])).tolist() == [[0, 102, 5]]
-    assert windows_of(part_TN, torch.tensor([4, 1]))[:2].tolist() == [[4, 1], [104, 101]]
-    deep_TNX = part_TN[..., None].expand(STEPS, ENVS, 3)
-    assert rows_of(deep_TNX, torch.tensor([7])).shape == (1, 1, 3)
-    assert windows_of(deep_TNX, torch.tensor([0])).shape == (STEPS, 1, 3)
-
-
-def batches_of(rollout: Rollout, remembers: bool, count: int) -> list[Minibatch]:
-    number_TN = code(rollout.obs["vector"])
-    stream = torch.Generator().manual_seed(0)
-    return list(minibatches(rollout, number_TN + 2, number_TN + 4, count, remembers, stream))
-
-
-def check_one_place(batch: Minibatch) -> Tensor:
-    """Everything in a minibatch's place tells of the same transition: its code. [T, B]"""
-    number_TB = code(batch.obs["vector"])
-    assert torch.equal(code(batch.action), number_TB)
-    for name, offset in {"logp": 0.5, "value": 0.25, "advantage": 2, "target": 4}.items():
-        assert torch.equal(getattr(batch, name), number_TB + offset), name
-    assert torch.equal(batch.reset, batch.obs["vector"][..., 2] == 0)
-    return number_TB
-
-
-@pytest.mark.parametrize("count", [1, 6, 21])
-def test_shuffled_rows_cover_a_segment_once(count: int):
-    rollout = coded_rollout()
-    rollout.state = {}
-    batches = batches_of(rollout, False, count)
-    seen = torch.cat([check_one_place(batch).flatten() for batch in batches])
-    assert all(batch.reset.shape == (1, STEPS * ENVS // count) for batch in batches)
-    assert sorted(seen.tolist()) == sorted(code(rollout.obs["vector"]).flatten().tolist())
-
-
-@pytest.mark.parametrize("count", [1, 2, 6])
-def test_windows_cover_every_environment_once_in_order_with_its_own_memory(count: int):
-    rollout = coded_rollout()
-    batches = batches_of(rollout, True, count)
-    envs: list[float] = []
-    for batch in batches:
-        assert batch.reset.shape == (STEPS, ENVS // count)
-        check_one_place(batch)
-        index_B = batch.obs["vector"][0, :, 0]
-        envs += index_B.tolist()
-        for b, n in enumerate(index_B.int().tolist()):
-            assert torch.equal(batch.obs["vector"][:, b], rollout.obs["vector"][:, n]), "time runs forward"
-            assert torch.equal(batch.state["seen"][b], rollout.state["seen"][n])
-            assert batch.state["seen"][b, 0] == n
-    assert sorted(envs) == list(range(ENVS))

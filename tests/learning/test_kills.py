@@ -100,16 +100,16 @@ def only_run(out: Path) -> RunFolder:
 
 def first_updates(out: Path) -> RunFolder:
     """The run's beginning: stopped after its third update, so that there is something to go on from."""
-    run, calls = api.Run, []
+    calls: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        real = run.log
+        real = api.Run.log
 
         def log(self: Any, *args: Any) -> None:
             calls.append(1)
             self.stop_asked = len(calls) == 3
             real(self, *args)
 
-        patch.setattr(run, "log", log)
+        patch.setattr(api.Run, "log", log)
         api.start("cartpole-ppo", config(out), quiet=True)
     return only_run(out)
 

@@ -17,11 +17,12 @@ from recollect.run.checkpoint import DamagedCheckpoint, fingerprint, load, load_
 
 
 def tensors(update: int) -> dict[str, Tensor]:
-    """Every kind of tensor that a run stores: transposed, scalar, empty and boolean ones among them."""
+    """Every kind of tensor that a run stores: tied, transposed, scalar, empty and boolean ones among them."""
     rows = torch.arange(6.0).reshape(2, 3) + update
     return {
-        "agent/weight": rows.T,
-        "agent/tied": rows.T,
+        "agent/weight": rows,
+        "agent/tied": rows,
+        "agent/transposed": rows.T,
         "collector/step": torch.tensor(update),
         "collector/actions": torch.empty(0, 2),
         "collector/reset": torch.tensor([True, False]),
@@ -59,7 +60,7 @@ def test_everything_comes_back_as_it_was(folder: Path):
     for name, tensor in expected.items():
         assert checkpoint.tensors[name].dtype is tensor.dtype, name
         assert torch.equal(checkpoint.tensors[name], tensor), name
-    assert checkpoint.under("agent").keys() == {"weight", "tied"}
+    assert checkpoint.under("agent").keys() == {"weight", "tied", "transposed"}
 
 
 def test_only_the_newest_are_kept(folder: Path):
@@ -339,7 +340,7 @@ def test_the_fingerprint_sees_names_shapes_dtypes_and_bits():
         {"a": bit, "b": base["b"]},
         {"a": torch.zeros(3, 2), "b": base["b"]},
         {"a": torch.zeros(2, 3, dtype=torch.int32), "b": base["b"]},
-        {"c": base["a"], "b": base["b"]},
+        {"a2": base["a"], "b": base["b"]},
         {"a": -base["a"], "b": base["b"]},
         {"b": base["b"]},
         {**base, "d": torch.zeros(0)},
