@@ -14,7 +14,7 @@ import torch
 
 from recollect.algos import ALGOS
 from recollect.config import flat_fields, from_dict, is_external, load_external, override, resolve, setting
-from recollect.envs.registry import make_env
+from recollect.envs.registry import EnvConfig, make_env
 from recollect.envs.vector import VectorEnv
 from recollect.experiments import experiment as find_experiment
 from recollect.nets.agent import Agent, make_agent
@@ -24,7 +24,7 @@ from recollect.run.device import pick_device
 from recollect.run.evaluate import evaluate as evaluate_agent
 from recollect.run.folder import RunFolder
 from recollect.run.run import Run
-from recollect.types import Obs, ObsSpec, State, obs_map
+from recollect.types import ActionSpec, Discrete, Obs, ObsSpec, State, obs_map
 
 EXTERNAL_FIELDS = ("core", "encoder", "env_id")  # settings that may name code outside the package
 RESUMABLE = ("total_timesteps", "track", "eval_every", "eval_episodes", "checkpoint_every", "capture_video", "device")
@@ -71,12 +71,16 @@ def command_line(experiment: str, config: Any, algorithm: str) -> str:
     outside = None if algorithm == row.algorithm else algorithm
     words = ["recollect", "train", experiment, *(["--algo", algorithm] if outside else [])]
     for name, value in changed(experiment_config(experiment, outside), config).items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+        words += flag_words(name, value)
     return shlex.join(words)
+
+
+def flag_words(name: str, value: Any) -> list[str]:
+    """A setting as it is written on the command line."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
 
 
 def changed(before: Any, after: Any) -> dict[str, Any]:
@@ -131,7 +135,10 @@ def go_on(
     card = folder.read_card()
     if changes:
         folder.write_config(config)  # or the next resume would fall back to the old settings
-    run = Run(folder, config, card["experiment"], algorithm, card["command"], checkpoint, restart, quiet)
+    words = [word for name, value in changes.items() for word in flag_words(name, value)]
+    went_on = shlex.join(["recollect", "train", "--resume", str(folder.path), *words])
+    command = f"{card['command']} && {went_on}" if changes else card["command"]
+    run = Run(folder, config, card["experiment"], algorithm, command, checkpoint, restart, quiet)
     with run:
         return run, find_algorithm(algorithm).train(config, run), damaged
 
@@ -146,6 +153,7 @@ class Player:
     checkpoint: Checkpoint
     device: torch.device
     obs_spec: ObsSpec
+    action_spec: ActionSpec
     _state: State | None = None
 
     def reset(self) -> None:
@@ -177,7 +185,7 @@ def load(run: str | Path, device: str = "auto", **external: str) -> Player:
     agent = make_agent(env.obs_spec, env.action_spec, config.net, config.run.seed, place)
     checkpoint, _ = newest_checkpoint(folder)
     load_weights(agent, checkpoint.under("agent"), checkpoint.path)
-    return Player(agent.eval(), config, folder, checkpoint, place, env.obs_spec)
+    return Player(agent.eval(), config, folder, checkpoint, place, env.obs_spec, env.action_spec)
 
 
 def train(experiment: str, *, algo: str | None = None, quiet: bool = True, **settings: Any) -> dict[str, Any]:
@@ -192,10 +200,28 @@ def evaluate(run: str | Path, *, episodes: int = 100, seed: int | None = None, *
     player = load(run, **external)
     changes = {k: v for k, v in settings.items() if k not in ("core", "encoder", "algo")}
     env = override(player.config, **changes).env
+    _check_fits(player, env)
     chosen = player.config.run.seed if seed is None else seed
     result = evaluate_agent(player.agent, env, episodes, chosen, player.device)
     data = player.checkpoint.data
     return {"run": player.folder.path.name, **result, "env_steps": data["env_steps"], "seconds": data["seconds"]}
+
+
+def action_size(spec: ActionSpec) -> str:
+    """In words: ``6 discrete actions``."""
+    return f"{spec.n} discrete actions" if isinstance(spec, Discrete) else f"{spec.dim} continuous actions"
+
+
+def _check_fits(player: Player, env: EnvConfig) -> None:
+    """An agent can only play what it was made for: the same observations and actions."""
+    other = make_env(env, num_envs=1)
+    other.close()
+    shown, seen = ({name: list(part.shape) for name, part in of.items()} for of in (other.obs_spec, player.obs_spec))
+    if shown != seen:
+        raise ValueError(f"this agent observes {seen}, but {env.env_id} shows {shown}")
+    if action_size(other.action_spec) != action_size(player.action_spec):
+        has, takes = action_size(player.action_spec), action_size(other.action_spec)
+        raise ValueError(f"this agent chooses of {has}, but {env.env_id} takes {takes}")
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 Read from top to bottom: what can be chosen, the loss, one update, the loop.
 """
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +14,19 @@ from torch import Tensor
 
 from recollect.algos.loss import Minibatch, Term, total
 from recollect.config import limit
-from recollect.data.rollout import Collector, Rollout, rows_of, select, shuffled_rows, windows_of
+from recollect.data.rollout import Collector, Rollout, rows_of, shuffled_rows, windows_of
 from recollect.envs.registry import EnvConfig, make_groups
-from recollect.nets.agent import Agent, NetConfig, make_agent
+from recollect.nets.agent import Agent, make_agent
+from recollect.nets.config import NetConfig
 from recollect.ops import policy_loss, value_loss
 from recollect.ops.returns import gae, normalise
 from recollect.ops.schedules import scheduled
 from recollect.rng import generator, stream_seed
 from recollect.run.checkpoint import load_optimizer, load_weights, optimizer_tensors
 from recollect.run.device import fast
-from recollect.run.run import Run, RunConfig
+from recollect.run.folder import RunConfig
+from recollect.run.run import Run
+from recollect.types import obs_map
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Config:
     target_kl: float | None = None
     """Stop the passes once the policy has moved this far."""
     half_batches: bool = False
-    """One half of the environments steps while the agent acts for the other."""
+    """One half of the environments steps while the agent acts for the other, where their engine steps in threads."""
 
     def __post_init__(self) -> None:
         limit(self, "total_timesteps", "num_steps", "num_minibatches", "update_epochs", low=1)
@@ -139,12 +143,9 @@ def minibatches(
     steps, envs = advantage_TN.shape
     cut = windows_of if remembers else rows_of
     for index in shuffled_rows(envs if remembers else steps * envs, count, stream):
-
-        def pick(part_TN: Tensor, index: Tensor = index) -> Tensor:
-            return cut(part_TN, index)
-
+        pick = functools.partial(cut, index_B=index)
         yield Minibatch(
-            obs=select(rollout.obs, pick),
+            obs=obs_map(pick, rollout.obs),
             state={name: part[index] for name, part in rollout.state.items()},
             reset=pick(rollout.reset),
             action=pick(rollout.action),
@@ -182,7 +183,7 @@ class Learner:
         return [value for slot in self.optimizer.state.values() for value in slot.values()]
 
     def _changed(self) -> list[Tensor]:
-        return [*self.parameters, *self._moments()]
+        return [*self.parameters, *self.agent.buffers(), *self._moments()]
 
     def _gradient_step(self, batch: Minibatch) -> dict[str, Tensor]:
         """Loss, gradient, step; what to log, measured before the step."""
@@ -214,18 +215,16 @@ class Learner:
             parts = (rollout, advantage_TN, target_TN, config.num_minibatches, self.agent.remembers, stream)
             passed = [self.gradient_step(batch) for batch in minibatches(*parts)]
             seen += passed
-            if config.target_kl is not None and _mean_of(passed, "policy/approx_kl") > config.target_kl:
-                break
-        values = {name: _mean_of(seen, name) for name in seen[0]}
-        # Before the first step the learner's weights are the actor's: any difference is a broken contract.
-        values["parity/max_ratio_error"] = float(seen[0]["parity/max_ratio_error"])
-        values["value/explained_variance"] = float(value_loss.explained_variance(rollout.value, target_TN))
-        values["optim/learning_rate"], values["optim/passes"] = rate, len(seen) / config.num_minibatches
-        return values
-
-
-def _mean_of(steps: list[dict[str, Tensor]], name: str) -> float:
-    return float(torch.stack([step[name] for step in steps]).mean())
+            if config.target_kl is not None:
+                moved = torch.stack([step["policy/approx_kl"] for step in passed]).mean()
+                if moved > config.target_kl:
+                    break
+        values = {name: torch.stack([step[name] for step in seen]).mean() for name in seen[0]}
+        # Before the first step the learner's weights are the actor's: its minibatch shows whether the two agree.
+        values["parity/max_ratio_error"] = seen[0]["parity/max_ratio_error"]
+        values["value/explained_variance"] = value_loss.explained_variance(rollout.value, target_TN)
+        on_host = dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+        return on_host | {"optim/learning_rate": rate, "optim/passes": len(seen) / config.num_minibatches}
 
 
 def resume(run: Run, learner: Learner, collector: Collector) -> None:
@@ -240,8 +239,8 @@ def resume(run: Run, learner: Learner, collector: Collector) -> None:
         collector.load_state_dict(checkpoint.under("collector"), agent.initial_state)
 
 
-def train(config: Config, run: Run) -> Agent:
-    """Collect, learn, log, save; again until the steps are done."""
+def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
+    """Collect, learn, log, save; again until the steps are done. ``extra_terms`` join the loss, each by its name."""
     device, seed = run.device, config.run.seed
     envs = make_groups(config.env, 2 if config.half_batches else 1, device)
     agent = make_agent(envs[0].obs_spec, envs[0].action_spec, config.net, seed, device)
@@ -250,7 +249,7 @@ def train(config: Config, run: Run) -> Agent:
             f"num_minibatches {config.num_minibatches} does not divide num_envs {config.env.num_envs}: "
             f"with memory ({config.net.core}) a minibatch is whole segments of some environments"
         )
-    learner = Learner(agent, config, device, run.compiled)
+    learner = Learner(agent, config, device, run.compiled, extra_terms)
     spec = (envs[0].obs_spec, envs[0].action_spec)
     collector = Collector(envs, Rollout.empty(config.num_steps, config.env.num_envs, *spec, device))
     if run.resumed:

@@ -28,6 +28,7 @@ from recollect.nets.agent import make_agent
 from recollect.run.device import fast, pick_device, synchronise
 from recollect.run.folder import RunFolder
 from recollect.run.run import Run
+from recollect.types import TensorSpec
 
 UNIT = "steps/s"
 BOUND_FLOOR, BASELINES_FLOOR = 0.85, 1.5
@@ -55,6 +56,14 @@ class Bench:
     """Write the result here as well."""
 
 
+def noise_like(part: TensorSpec, rows: int, device: torch.device) -> torch.Tensor:
+    """Something of the shape that a network reads. [1, rows, ...]"""
+    shape = (1, rows, *part.shape)
+    if part.dtype is torch.uint8:
+        return torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
+    return torch.randn(shape, device=device)
+
+
 def parts(config: ppo.Config, device: torch.device, seconds: float) -> dict[str, Side]:
     """The rates of the parts alone: gradient steps on a ready minibatch, acting on a ready batch."""
     env = make_env(config.env, num_envs=1)
@@ -63,9 +72,9 @@ def parts(config: ppo.Config, device: torch.device, seconds: float) -> dict[str,
     compiled = device.type == "cuda"
     learner = ppo.Learner(agent, config, device, compiled)
     rows = config.batch_size // config.num_minibatches
-    frames = torch.randint(0, 256, (1, rows, 4, 84, 84), dtype=torch.uint8, device=device)
+    obs = {name: noise_like(part, rows, device) for name, part in env.obs_spec.items()}
     zero = torch.zeros(1, rows, device=device)
-    batch = Minibatch({"frame": frames}, {}, zero.bool(), zero.long(), zero - 1.8, zero, torch.randn_like(zero), zero)
+    batch = Minibatch(obs, {}, zero.bool(), zero.long(), zero - 1.8, zero, torch.randn_like(zero), zero)
     acting = config.env.num_envs // (2 if config.half_batches else 1)
     never = torch.zeros(acting, dtype=torch.bool, device=device)
     act, noise = fast(agent.act, device, compiled), torch.rand(acting, device=device)
@@ -77,7 +86,7 @@ def parts(config: ppo.Config, device: torch.device, seconds: float) -> dict[str,
 
     @torch.no_grad()
     def play() -> int:
-        act({"frame": frames[0, :acting]}, {}, never, noise)
+        act({name: part[0, :acting] for name, part in obs.items()}, {}, never, noise)
         synchronise(device)
         return acting
 
@@ -178,6 +187,8 @@ def main(bench: Bench) -> int:
     """Measure parts, whole loops and stable-baselines3 in turn."""
     sizes = {k: v for k in ("num_envs", "num_steps") if (v := getattr(bench, k)) is not None}
     config: ppo.Config = override(experiment(bench.experiment).config(), **sizes)
+    if not config.env.env_id.startswith("ALE/") or config.net.core != "none":
+        raise ValueError(f"bench train measures Atari without memory; {bench.experiment} is {config.env.env_id}")
     device = pick_device(config.run.device)
     env_name, env_side = best_ale(config.env.num_envs, bench.seconds)
     ours, plain = f"recollect, {config.net.precision}", "recollect, fp32"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.envs.vector import VectorEnv
 from recollect.ops.returns import next_values
-from recollect.types import Acted, ActionSpec, Discrete, EpisodeStats, Obs, ObsSpec, State, Step, obs_map
+from recollect.types import Acted, ActionSpec, Discrete, EpisodeStats, Obs, ObsSpec, State, Step
 
 Act = Callable[[Obs, State, Tensor, Tensor], tuple[Acted, State]]  # (obs_N, state, reset_N, noise_N)
 Peek = Callable[[Obs, State], Tensor]  # (obs_N, state) -> value_N
@@ -205,11 +205,6 @@ def rows_of(part_TN: Tensor, index_B: Tensor) -> Tensor:
     return part_TN.flatten(0, 1).index_select(0, index_B)[None]
 
 
-def windows_of(part_TN: Tensor, index_n: Tensor) -> Tensor:
-    """Whole segments of some environments. [T, n, ...]"""
-    return part_TN.index_select(1, index_n)
-
-
-def select(part: Obs, pick: Callable[[Tensor], Tensor]) -> Obs:
-    """A minibatch of every part of an observation."""
-    return obs_map(pick, part)
+def windows_of(part_TN: Tensor, index_B: Tensor) -> Tensor:
+    """Whole segments of some environments. [T, B, ...]"""
+    return part_TN.index_select(1, index_B)

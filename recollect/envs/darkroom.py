@@ -15,7 +15,7 @@ from recollect.envs.vector import Protocol, RawStep, VectorEnv
 from recollect.types import Discrete, Obs, TensorSpec
 
 MOVES = ("stay", "up", "right", "down", "left")
-DELTA = torch.tensor([[0, 0], [-1, 0], [0, 1], [1, 0], [0, -1]])  # (row, column) of each move
+DELTA_M2 = torch.tensor([[0, 0], [-1, 0], [0, 1], [1, 0], [0, -1]])  # (row, column) of each move
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ def goals(options: Options) -> Tensor:
     return torch.tensor([(row, column)])
 
 
-def move(cell_N2: Tensor, action_N: Tensor, size: int) -> Tensor:
+def move(cell_N2: Tensor, action_N: Tensor, delta_M2: Tensor, size: int) -> Tensor:
     """Where a move leads; walls stop it. int64 [N, 2]"""
-    return (cell_N2 + DELTA.to(cell_N2.device)[action_N]).clamp(0, size - 1)
+    return (cell_N2 + delta_M2[action_N]).clamp(0, size - 1)
 
 
 def observe(cell_N2: Tensor, clock_N: Tensor, options: Options) -> Obs:
@@ -76,6 +76,8 @@ class DarkRoom(VectorEnv):
         self.num_envs, self.options, self.device, self.first_env = num_envs, options, torch.device(device), first_env
         every = goals(options)
         self.goal_N2 = every[(torch.arange(num_envs) + first_env) % len(every)].to(self.device)
+        self.tasks = len(every)
+        self.delta_M2 = DELTA_M2.to(self.device)
         self.start_N2 = torch.full((num_envs, 2), options.size // 2, device=self.device)
         self.obs_spec = {"vector": TensorSpec((options.size**2,), torch.float32, 0.0, 1.0)}
         if options.clock:
@@ -94,7 +96,7 @@ class DarkRoom(VectorEnv):
 
     def _recv(self) -> RawStep:
         options = self.options
-        cell_N2, clock_N = move(self.cell_N2, self._action_N, options.size), self.clock_N + 1
+        cell_N2, clock_N = move(self.cell_N2, self._action_N, self.delta_M2, options.size), self.clock_N + 1
         at_goal_N = (cell_N2 == self.goal_N2).all(-1)
         terminated_N = at_goal_N & options.terminate_on_goal
         truncated_N = (clock_N >= options.max_steps) & ~terminated_N
@@ -103,7 +105,9 @@ class DarkRoom(VectorEnv):
         self.cell_N2 = torch.where(ended_N[:, None], self.start_N2, cell_N2)
         self.clock_N = clock_N.masked_fill(ended_N, 0)
         obs = observe(self.cell_N2, self.clock_N, options)
-        return RawStep(obs, at_goal_N.float(), terminated_N, truncated_N, final_obs)
+        # On a GPU asking would make the host wait; there, every step may have been a truncation.
+        may_truncate = self.device.type != "cpu" or bool(truncated_N.any())
+        return RawStep(obs, at_goal_N.float(), terminated_N, truncated_N, final_obs, may_truncate=may_truncate)
 
     def _state_dict(self) -> dict[str, Tensor]:
         return {"cell": self.cell_N2, "clock": self.clock_N}

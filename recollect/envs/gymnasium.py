@@ -49,13 +49,20 @@ def not_installed(env_id: str, error: Exception) -> str:
     return f"environment {env_id!r} is not installed: {cure}"
 
 
+def to_channels_first(image: np.ndarray) -> np.ndarray:
+    """[H, W], [H, W, C] or [C, H, W] -> [C, H, W]. Of the outer axes the shorter one counts channels."""
+    if image.ndim == 2:
+        return image[None]
+    return image if image.shape[0] < image.shape[-1] else np.moveaxis(image, -1, 0)
+
+
 def obs_spec_of(space: gymnasium.Space, env_id: str) -> ObsSpec:
     """Our names for a Gymnasium observation space."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return {"vector": TensorSpec((int(space.n),), torch.float32, 0.0, 1.0)}
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
-        height, width, channels = space.shape
-        return {"frame": TensorSpec((channels, height, width), torch.uint8, 0, 255)}
+    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) in (2, 3) and space.dtype == np.uint8:
+        channels_first = to_channels_first(np.empty(space.shape, np.uint8))
+        return {"frame": TensorSpec(channels_first.shape, torch.uint8, 0, 255)}
     if isinstance(space, gymnasium.spaces.Box):
         return {"vector": TensorSpec((int(np.prod(space.shape)),), torch.float32)}
     raise ValueError(f"environment {env_id!r} observes a {type(space).__name__}; known: Box and Discrete")
@@ -101,7 +108,7 @@ class GymnasiumEnv(VectorEnv):
         """One observation in our layout: images channels first, discrete states one-hot, the rest flat."""
         if isinstance(self.obs_space, gymnasium.spaces.Discrete):
             return np.eye(self.part.shape[0], dtype=np.float32)[int(raw) - int(self.obs_space.start)]
-        return np.moveaxis(raw, -1, 0) if self.name == "frame" else np.reshape(raw, -1)
+        return to_channels_first(raw) if self.name == "frame" else np.reshape(raw, -1)
 
     def _obs(self, batch: np.ndarray) -> Obs:
         return {self.name: torch.from_numpy(batch).to(self.device)}

@@ -79,6 +79,7 @@ class VectorEnv(ABC):
     protocol: Protocol
     resume: ResumeKind
     first_env: int = 0
+    tasks: int = 1  # environment i plays task i % tasks; an evaluation gives every task its episodes
 
     _episode_return: Tensor | None = None
     _episode_length: Tensor | None = None

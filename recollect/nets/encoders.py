@@ -24,7 +24,7 @@ def with_clock(feature_BD: Tensor, obs: Obs) -> Tensor:
 
 
 class MLP(nn.Module):
-    """Two hidden layers, tanh: the usual network for positions and joint angles."""
+    """Hidden layers with tanh: the usual network for positions and joint angles."""
 
     def __init__(self, obs_spec: ObsSpec, config: NetConfig):
         super().__init__()

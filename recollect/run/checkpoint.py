@@ -168,16 +168,29 @@ def _number(value: Any) -> Any:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> None:
-    """Put back what ``optimizer_tensors`` took; a learning rate that is a tensor stays that tensor."""
+    """Put back what ``optimizer_tensors`` took; how this optimiser steps here (its kernels, its rate's tensor) stays.
+
+    Moments take their weights' strides (a CNN's are channels last): fused kernels walk raw memory, so that moments in
+    another order would silently belong to other weights.
+    """
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
         state.setdefault(int(number), {})[name] = tensor
-    rates = [group["lr"] for group in optimizer.param_groups]
+    own = [
+        {k: group[k] for k in ("lr", "capturable", "fused", "foreach") if k in group}
+        for group in optimizer.param_groups
+    ]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+    for group, kept in zip(optimizer.param_groups, own, strict=True):
+        rate = kept.pop("lr")
+        group.update(kept)
         if isinstance(rate, Tensor):
             group["lr"] = rate.fill_(float(group["lr"]))
+    for parameter, slot in optimizer.state.items():
+        for name, value in slot.items():
+            if value.shape == parameter.shape:
+                slot[name] = torch.empty_like(parameter).copy_(value)
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:

@@ -26,7 +26,9 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device is 'auto', 'cpu' or 'cuda', not {name!r}") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is 'auto', 'cpu' or 'cuda', not {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for, but this machine or this build of torch has none")
     return device
@@ -39,11 +41,14 @@ def synchronise(device: torch.device) -> None:
 
 
 def _tensors(value: Any) -> Iterable[Tensor]:
-    """Every tensor in nested dicts, tuples and dataclasses, in order."""
+    """Every tensor in nested dicts (by sorted key: equal states may list theirs otherwise), tuples and dataclasses."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            yield from _tensors(value[name])
+    elif isinstance(value, tuple):
+        for part in value:
             yield from _tensors(part)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
@@ -66,7 +71,8 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 class Graphed:
     """A function of tensors, captured as a CUDA graph at its first call and replayed after.
 
-    Inputs are copied into fixed buffers, outputs are clones, so that callers may keep them. ``changed`` lists the
+    Inputs are copied into fixed buffers, outputs are clones, so that callers may keep them. Only tensors are inputs:
+    whatever else the function reads is frozen at the capture. ``changed`` lists the
     tensors that the function changes in place (weights, optimiser state): the warm-up runs before the capture must
     not count, so they are put back.
     """
@@ -79,6 +85,7 @@ class Graphed:
             self._capture(inputs)
         assert self.graph is not None
         for fixed, new in zip(_tensors(self.inputs), _tensors(inputs), strict=True):
+            assert fixed.shape == new.shape, f"captured for {list(fixed.shape)}, called with {list(new.shape)}"
             fixed.copy_(new)
         self.graph.replay()
         return _map(Tensor.clone, self.outputs)

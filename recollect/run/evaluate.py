@@ -17,10 +17,15 @@ from recollect.rng import generator, stream_seed
 MAX_ENVS = 20
 
 
-def split(episodes: int, most: int = MAX_ENVS) -> tuple[int, int]:
-    """(environments, episodes each): as many environments as divide the episodes evenly."""
+def split(episodes: int, tasks: int = 1, most: int = MAX_ENVS) -> tuple[int, int]:
+    """(environments, episodes each): as many environments as divide the episodes evenly.
+
+    Where environments play different tasks there is one for each, and each plays enough to make up the episodes.
+    """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if tasks > 1:
+        return tasks, -(-episodes // tasks)
     envs = max(n for n in range(1, min(episodes, most) + 1) if episodes % n == 0)
     return envs, episodes // envs
 
@@ -61,7 +66,9 @@ def summary(returns: list[float], lengths: list[int]) -> dict[str, Any]:
 
 def evaluate(agent: Agent, config: EnvConfig, episodes: int, seed: int, device: torch.device) -> dict[str, Any]:
     """Play sampled and greedily; the headline is the sampled one, as the policy was trained."""
-    envs, each = split(episodes)
+    probe = make_env(config, num_envs=1, device=device)
+    probe.close()
+    envs, each = split(episodes, probe.tasks)
     env = make_env(config, num_envs=envs, device=device)
     try:
         blocks = {
@@ -71,4 +78,4 @@ def evaluate(agent: Agent, config: EnvConfig, episodes: int, seed: int, device: 
     finally:
         env.close()
     head = {k: blocks["sampled"][k] for k in ("mean", "iqm", "ci95", "returns")}
-    return {"env_id": config.env_id, "protocol": env.protocol.card(), "episodes": episodes, **head, **blocks}
+    return {"env_id": config.env_id, "protocol": env.protocol.card(), "episodes": envs * each, **head, **blocks}

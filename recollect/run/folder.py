@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What surrounds training and does not change what is learnt, but for the seed."""
+    """What surrounds training. Only the seed is meant to change what is learnt; device and threads may round."""
 
     seed: int = 1
     """Every random stream of the run is keyed by it."""

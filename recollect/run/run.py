@@ -52,8 +52,6 @@ class Run:
         self.config: RunConfig = whole.run
         self.restart_episodes = restart_episodes
         self.device = pick_device(self.config.device)
-        if self.config.threads:
-            torch.set_num_threads(self.config.threads)
         data = resumed.data if resumed else {}
         self.first_update, self.env_steps = data.get("update", 0), data.get("env_steps", 0)
         self.episodes, self.seconds_before = data.get("episodes", 0), data.get("seconds", 0.0)
@@ -63,6 +61,7 @@ class Run:
         self.last_checkpoint = resumed.path if resumed else None
         self.weights_sha256: str | None = data.get("weights_sha256")
         self._ends = contextlib.ExitStack()
+        self._set_up_torch()
 
     def __enter__(self) -> "Run":
         return self
@@ -75,6 +74,15 @@ class Run:
         """Close everything now, not when the last frame of a failed loop is let go; the card says how it ended."""
         self.status = status
         self._ends.close()
+
+    def _set_up_torch(self) -> None:
+        """Threads, device and arithmetic of this run; what is global to the process is put back at its end."""
+        if self.config.threads:
+            self._ends.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(self.config.threads)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # graphs and streams are made on the current device
+            torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: acting and learning must agree
 
     @property
     def compiled(self) -> bool:
@@ -204,7 +212,7 @@ class Run:
             "seed": self.config.seed,
             "command": self.command,
             "protocol": self.protocol.card(),
-            "hardware": hardware(),
+            "hardware": {**hardware(), "device": str(self.device), "threads": torch.get_num_threads()},
             "versions": {**versions(), "recollect": __version__},
             "commit": commit(),
             "env_steps": self.env_steps,

@@ -27,7 +27,9 @@ class GRU(nn.Module):
     def step(self, x_ND: Tensor, state: State, reset_N: Tensor) -> tuple[Tensor, State]:
         """One step. x_ND: [N, D], reset_N: [N] bool -> y_ND: [N, width]"""
         h_ND = state["h"].masked_fill(reset_N[:, None], 0.0)
-        h_ND = self.cell(x_ND, h_ND.to(x_ND.dtype)).float()
+        # Always fp32: in bf16 a gate near 1 rounds to 1 and slow memory would never move.
+        with torch.autocast(x_ND.device.type, enabled=False):
+            h_ND = self.cell(x_ND.float(), h_ND)
         return h_ND, {"h": h_ND}
 
     def forward(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> Tensor:
