@@ -36,6 +36,10 @@ def find_algorithm(name: str) -> ModuleType:
     for needed in ("Config", "train"):
         if not hasattr(module, needed):
             raise ValueError(f"algorithm {name!r} has no {needed!r}; it needs a Config and a train(config, run)")
+    config = module.Config
+    parts = {f.name for f in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set()
+    if not {"env", "net", "run"} <= parts:
+        raise ValueError(f"algorithm {name!r}: Config must be a dataclass with the fields env, net and run")
     return module
 
 
@@ -53,10 +57,14 @@ def start(experiment: str, config: Any, algorithm: str | None = None, quiet: boo
     """Train a configuration in a new run folder."""
     algorithm = algorithm or find_experiment(experiment).algorithm
     module = find_algorithm(algorithm)
-    make_env(config.env, num_envs=1).close()  # what cannot be made should leave no folder behind
+    env = make_env(config.env, num_envs=1, render=config.run.capture_video)
+    if config.run.capture_video:  # better now than after hours of training
+        env.reset(0)
+        env.render()
+    env.close()
     folder = RunFolder.create(config.run.out, config.env.env_id, experiment, config.run.seed, config)
-    run = Run(folder, config, experiment, algorithm, command_line(experiment, config, algorithm), quiet=quiet)
     try:
+        run = Run(folder, config, experiment, algorithm, command_line(experiment, config, algorithm), quiet=quiet)
         with run:
             return run, module.train(config, run)
     except BaseException:
@@ -166,6 +174,9 @@ class Player:
         name, spec = next(iter(self.obs_spec.items()))
         parts = obs if isinstance(obs, dict) else {name: torch.as_tensor(obs)}
         single = parts[name].dim() == len(spec.shape)
+        shape = parts[name].shape if single else parts[name].shape[1:]
+        if shape != spec.shape:
+            raise ValueError(f"{name} must be {list(spec.shape)} or a batch of it, got {list(parts[name].shape)}")
         parts = obs_map(lambda x: x.to(self.device)[None] if single else x.to(self.device), parts)
         parts = {k: v.to(self.obs_spec[k].dtype) for k, v in parts.items()}
         count = len(parts[name])

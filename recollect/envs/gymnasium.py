@@ -19,11 +19,18 @@ from recollect.envs.vector import Protocol, RawStep, VectorEnv
 from recollect.rng import stream_seed
 from recollect.types import ActionSpec, Continuous, Discrete, Obs, ObsSpec, TensorSpec
 
-EXTRAS = {"mujoco": "mujoco", "pygame": "classic", "Box2D": "box2d", "ale_py": "atari"}  # missing module -> our extra
+CURES = {  # what is missing -> what brings it
+    "mujoco": "recollect[mujoco]",
+    "pygame": "recollect[classic]",
+    "ale_py": "recollect[atari]",
+    "Box2D": "gymnasium[box2d]",
+}
 
 
 def make_single(env_id: str, max_episode_steps: int | None, render: bool) -> gymnasium.Env:
     """One Gymnasium environment; unknown or not installed becomes one clear line."""
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
     mode = "rgb_array" if render else None
     try:
         with warnings.catch_warnings():
@@ -44,8 +51,8 @@ def make_single(env_id: str, max_episode_steps: int | None, render: bool) -> gym
 def not_installed(env_id: str, error: Exception) -> str:
     """The line that names the extra which brings what is missing."""
     text = str(error)
-    extra = next((extra for module, extra in EXTRAS.items() if module.lower() in text.lower()), None)
-    cure = f"pip install 'recollect[{extra}]'" if extra else text.splitlines()[0]
+    extra = next((extra for module, extra in CURES.items() if module.lower() in text.lower()), None)
+    cure = f"pip install '{extra}'" if extra else text.splitlines()[0]
     return f"environment {env_id!r} is not installed: {cure}"
 
 

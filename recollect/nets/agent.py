@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from recollect.config import resolve
+from recollect.nets import contract
 from recollect.nets.config import NetConfig
 from recollect.nets.cores import CORES
 from recollect.nets.encoders import ENCODERS
@@ -31,8 +31,8 @@ class Torso(nn.Module):
 
     def __init__(self, obs_spec: ObsSpec, config: NetConfig):
         super().__init__()
-        self.encoder = resolve("encoder", config.encoder, ENCODERS)(obs_spec, config)
-        self.core = resolve("core", config.core, CORES)(self.encoder.width, config)
+        self.encoder = contract.build("encoder", config.encoder, ENCODERS, obs_spec, config)
+        self.core = contract.build("core", config.core, CORES, self.encoder.width, config)
         self.width, self.in_bf16 = self.core.width, config.precision == "bf16"
 
     def _autocast(self, device: torch.device) -> torch.autocast:
@@ -120,4 +120,7 @@ def make_agent(obs_spec: ObsSpec, action_spec: ActionSpec, config: NetConfig, se
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "weights"))
         agent = Agent(obs_spec, action_spec, config)
+        for torso in (agent.torso, agent.critic):
+            if torso is not None:
+                contract.check(torso, obs_spec, config)
     return agent.to(device)

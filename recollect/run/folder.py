@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from recollect.config import load_yaml, save_yaml
+from recollect.config import is_file, limit, load_yaml, save_yaml
 from recollect.run.checkpoint import write_durably
 
 SCHEMA_VERSION = 1
@@ -38,6 +39,9 @@ class RunConfig:
     capture_video: bool = False
     """Write an mp4 of one episode after training."""
 
+    def __post_init__(self) -> None:
+        limit(self, "threads", "checkpoint_every", "eval_every", "eval_episodes", low=0)
+
 
 class RunFolder:
     """Paths of one run."""
@@ -51,7 +55,7 @@ class RunFolder:
     @staticmethod
     def create(out: Path, env_id: str, experiment: str, seed: int, config: Any) -> "RunFolder":
         """A new folder ``{env}__{experiment}__{seed}__{time}`` that holds the resolved configuration."""
-        env_name = Path(env_id.partition(":")[0]).stem if ".py" in env_id else env_id.replace("/", "-")
+        env_name = Path(env_id.partition(":")[0]).stem if is_file(env_id) else re.sub(r"[/:]", "-", env_id)
         stem = f"{env_name}__{experiment}__{seed}__{datetime.now():%Y%m%d-%H%M%S}"
         for attempt in range(1000):
             path = out / (stem if attempt == 0 else f"{stem}-{attempt + 1}")
@@ -61,7 +65,7 @@ class RunFolder:
                 if path.is_dir():
                     continue
                 raise ValueError(f"--out {out} is a file, not a folder") from None
-            except (NotADirectoryError, PermissionError) as error:
+            except OSError as error:
                 raise ValueError(f"--out {out} cannot hold runs: {error.strerror}") from None
             folder = RunFolder(path)
             folder.write_config(config)
@@ -91,9 +95,13 @@ class RunFolder:
     def read_card(self) -> dict[str, Any]:
         """The card as plain data."""
         try:
-            return json.loads(self.card.read_text())
+            card = json.loads(self.card.read_text(encoding="utf-8"))
         except ValueError:
             raise ValueError(f"{self.card} is not JSON") from None
+        for key in ("algorithm", "experiment", "command"):
+            if not isinstance(card, dict) or not isinstance(card.get(key), str):
+                raise ValueError(f"{self.card} is damaged: it has no {key!r}")
+        return card
 
     def write_json(self, path: Path, data: dict[str, Any]) -> None:
         """A result file, whole or not at all."""
