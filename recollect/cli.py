@@ -29,6 +29,7 @@ from recollect.flags import (
     writable,
     write_any_letter,
 )
+from recollect.run.memory import keep_freed_memory
 
 # train
 
@@ -316,6 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C."""
     try:
         write_any_letter()
+        keep_freed_memory()
         return run_verb(list(sys.argv[1:] if argv is None else argv))
     except ValueError as error:
         say(f"recollect: {' '.join(str(error).split())}{place_of(error)}")

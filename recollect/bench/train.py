@@ -25,6 +25,7 @@ from recollect.config import override, to_dict
 from recollect.envs.registry import make_env
 from recollect.experiments import experiment
 from recollect.nets.agent import make_agent
+from recollect.nets.precision import uses_bf16
 from recollect.run.device import fast, pick_device, synchronise
 from recollect.run.folder import RunFolder
 from recollect.run.run import Run
@@ -191,7 +192,8 @@ def main(bench: Bench) -> int:
         raise ValueError(f"bench train measures Atari without memory; {bench.experiment} is {config.env.env_id}")
     device = pick_device(config.run.device)
     env_name, env_side = best_ale(config.env.num_envs, bench.seconds)
-    ours, plain = f"recollect, {config.net.precision}", "recollect, fp32"
+    arithmetic = "bf16" if uses_bf16(config.net.precision, device.type) else "fp32"
+    ours, plain = f"recollect, {arithmetic}", "recollect, fp32"
     sides: dict[str, Side] = {env_name: env_side, **parts(config, device, bench.seconds)}
     sides[ours] = whole_loop(config, bench.updates)
     if plain not in sides:

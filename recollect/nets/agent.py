@@ -13,6 +13,7 @@ from recollect.nets.config import NetConfig
 from recollect.nets.cores import CORES
 from recollect.nets.encoders import ENCODERS
 from recollect.nets.heads import Distribution, ValueHead, policy_head
+from recollect.nets.precision import uses_bf16
 from recollect.rng import stream_seed
 from recollect.types import Acted, ActionSpec, Obs, ObsSpec, State, obs_map
 
@@ -33,10 +34,10 @@ class Torso(nn.Module):
         super().__init__()
         self.encoder = contract.build("encoder", config.encoder, ENCODERS, obs_spec, config)
         self.core = contract.build("core", config.core, CORES, self.encoder.width, config)
-        self.width, self.in_bf16 = self.core.width, config.precision == "bf16"
+        self.width, self.precision = self.core.width, config.precision
 
     def _autocast(self, device: torch.device) -> torch.autocast:
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.in_bf16)
+        return torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16(self.precision, device.type))
 
     def step(self, obs_N: Obs, state: State, reset_N: Tensor) -> tuple[Tensor, State]:
         """obs: {name: [N, ...]} -> feature [N, D] fp32 and the state after it."""

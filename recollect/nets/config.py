@@ -24,8 +24,10 @@ class NetConfig:
     """Policy and value read the same features; otherwise each has an encoder and a core of its own."""
     initial_log_std: float = 0.0
     """Log of the action noise at the start, for continuous actions; it does not depend on the state."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of encoder and core; heads, log-probabilities and losses are always fp32."""
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
+    """Arithmetic of encoder and core; heads, log-probabilities and losses are always fp32.
+
+    auto is bf16 on devices that multiply it natively; others would emulate it, ten times slower than fp32."""
 
     def __post_init__(self) -> None:
         limit(self, "hidden", "cnn_width", "core_width", low=1)

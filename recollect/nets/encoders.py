@@ -23,6 +23,12 @@ def with_clock(feature_BD: Tensor, obs: Obs) -> Tensor:
     return torch.cat([feature_BD, obs["clock"]], -1) if "clock" in obs else feature_BD
 
 
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """What autocast computes in on this device, fp32 where it is off."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.get_autocast_dtype(device.type) if on else torch.float32
+
+
 class MLP(nn.Module):
     """Hidden layers with tanh: the usual network for positions and joint angles."""
 
@@ -52,31 +58,29 @@ class NatureCNN(nn.Module):
         if len(shape) != 3 or min(shape[1:]) < 36:
             raise ValueError(f"encoder 'nature' reads frames [C, H, W] of at least 36x36, got {list(shape)}")
         first, second, third = self.channels
+        self.first = orthogonal(nn.Conv2d(shape[0], first, 8, stride=4))
         self.convolutions = nn.Sequential(
-            orthogonal(nn.Conv2d(shape[0], first, 8, stride=4)),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             orthogonal(nn.Conv2d(first, second, 4, stride=2)),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             orthogonal(nn.Conv2d(second, third, 3, stride=1)),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Flatten(),
         )
         with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, *shape)).shape[1]
-        self.hidden = nn.Sequential(orthogonal(nn.Linear(flat, config.cnn_width)), nn.ReLU())
+            flat = self.convolutions(self.first(torch.zeros(1, *shape))).shape[1]
+        self.hidden = nn.Sequential(orthogonal(nn.Linear(flat, config.cnn_width)), nn.ReLU(inplace=True))
         self.width = config.cnn_width + ("clock" in obs_spec)
-        # Channels last lets oneDNN and cuDNN skip their re-ordering copies: 1.4x on CPU, more with bf16.
+        # Channels last lets oneDNN and cuDNN skip their re-ordering copies.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Obs) -> Tensor:
         """obs["frame"]: uint8 [B, C, H, W] -> [B, width]"""
-        kind = (
-            torch.get_autocast_dtype(obs["frame"].device.type)
-            if torch.is_autocast_enabled(obs["frame"].device.type)
-            else torch.float32
-        )
-        frame_BCHW = obs["frame"].to(kind, memory_format=torch.channels_last) * (1 / 255)
-        return with_clock(self.hidden(self.convolutions(frame_BCHW)), obs)
+        # Bytes are re-ordered before they widen, and 1/255 scales the few weights instead of the many pixels.
+        bytes_BCHW = obs["frame"].contiguous(memory_format=torch.channels_last)
+        weight, bias = self.first.weight * (1 / 255), self.first.bias
+        first_BCHW = nn.functional.conv2d(bytes_BCHW.to(compute_dtype(bytes_BCHW.device)), weight, bias, stride=4)
+        return with_clock(self.hidden(self.convolutions(first_BCHW)), obs)
 
 
 class SmallCNN(NatureCNN):

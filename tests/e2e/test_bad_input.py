@@ -70,7 +70,7 @@ def test_a_command_that_is_none(cli: Cli, words: tuple, says: list[str]):
         (("--gamma", "high"), ["--gamma", "expected a number, got 'high'"]),
         (("--value-clip", "off"), ["--value-clip", "expected a number, got 'off'"]),
         (("--hidden", 64, "wide"), ["--hidden", "expected a whole number, got 'wide'"]),
-        (("--precision", "fp16"), ["--precision", "'fp16' is not one of 'fp32', 'bf16'"]),
+        (("--precision", "fp16"), ["--precision", "'fp16' is not one of 'fp32', 'bf16', 'auto'"]),
         (("--engine", "envpol"), ["--engine", "did you mean 'envpool'"]),
         (("--json", "yes"), ["unexpected 'yes'", "--json takes no value"]),
         (("--shared", "false"), ["unexpected 'false'", "--shared takes no value"]),

