@@ -90,9 +90,10 @@ ROWS = [
             num_minibatches=8,
             update_epochs=4,
             half_batches=True,
-            learning_rate=7e-4,
+            learning_rate=5e-4,
             clip_coef=0.1,
-            total_timesteps=7_000_000,
+            total_timesteps=6_000_000,
+            checkpoint_every=200,
         ),
     ),
 ]

@@ -34,6 +34,12 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def make_current(device: torch.device) -> None:
+    """Graphs and streams are made on CUDA's current device; plain ``cuda`` means that one already."""
+    if device.index is not None:
+        torch.cuda.set_device(device)
+
+
 def synchronise(device: torch.device) -> None:
     """Wait for the device, so that a clock read next is honest."""
     if device.type == "cuda":

@@ -20,7 +20,7 @@ from recollect.envs.vector import VectorEnv
 from recollect.nets.agent import Agent
 from recollect.run import checkpoint as checkpoints
 from recollect.run.checkpoint import Checkpoint
-from recollect.run.device import commit, hardware, pick_device, synchronise, versions
+from recollect.run.device import commit, hardware, make_current, pick_device, synchronise, versions
 from recollect.run.evaluate import evaluate
 from recollect.run.folder import RunConfig, RunFolder
 from recollect.run.metrics import Metrics
@@ -77,11 +77,13 @@ class Run:
 
     def _set_up_torch(self) -> None:
         """Threads, device and arithmetic of this run; what is global to the process is put back at its end."""
-        if self.config.threads:
+        # On a GPU the host only copies; torch's idle threads would wait on the cores that the environments need.
+        threads = self.config.threads or (1 if self.device.type == "cuda" else 0)
+        if threads:
             self._ends.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(self.config.threads)
+            torch.set_num_threads(threads)
         if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)  # graphs and streams are made on the current device
+            make_current(self.device)
             torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: acting and learning must agree
 
     @property
