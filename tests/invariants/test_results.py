@@ -29,3 +29,9 @@ def test_a_result_keeps_its_schema(path: Path):
     assert path.stem in EXPERIMENTS
     assert path.with_suffix(".png").is_file()
     assert measured(path.stem) == data["headline"]
+
+
+def test_the_readme_says_what_is_recorded():
+    readme = (RESULTS.parent / "README.md").read_text()
+    for path in FILES:
+        assert json.loads(path.read_text())["headline"] in readme, path.stem
