@@ -20,17 +20,16 @@ import torch
 
 from recollect.envs.atari_base import (
     HEIGHT,
-    PROTOCOLS,
     STACK,
     WIDTH,
     AtariBase,
-    Options,
     Played,
     atari_protocol,
     import_ale,
     rom_of,
 )
 from recollect.envs.atari_random_skip import RandomSkipAtari
+from recollect.envs.protocols import PROTOCOLS, Options
 from recollect.envs.vector import Protocol, VectorEnv
 
 __all__ = ["PROTOCOLS", "AtariEnv", "Options", "make_atari"]

@@ -8,9 +8,10 @@ import torch
 
 from recollect.config import choose, free_options, is_file, limit, parse_options
 from recollect.envs import darkroom
-from recollect.envs.atari_base import PROTOCOLS
 from recollect.envs.external import make_external
 from recollect.envs.gymnasium import GymnasiumEnv, make_single
+from recollect.envs.protocols import PROTOCOLS
+from recollect.envs.protocols import Options as AtariOptions
 from recollect.envs.vector import VectorEnv
 
 
@@ -99,9 +100,9 @@ def _gymnasium(config: EnvConfig, count: int, device: Any, first_env: int, rende
 
 
 def _atari(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
-    from recollect.envs.atari import Options, make_atari  # needs the extra
+    from recollect.envs.atari import make_atari  # needs the extra
 
-    options = parse_options(Options, config.env_options, "Atari option")
+    options = parse_options(AtariOptions, config.env_options, "Atari option")
     return make_atari(
         config.env_id,
         count,
