@@ -16,6 +16,7 @@ from recollect.algos.loss import Minibatch, Term, total
 from recollect.config import limit
 from recollect.data.rollout import Collector, Rollout, rows_of, shuffled_rows, windows_of
 from recollect.envs.registry import EnvConfig, make_groups
+from recollect.fast import fast
 from recollect.nets.agent import Agent, make_agent
 from recollect.nets.config import NetConfig
 from recollect.ops import policy_loss, value_loss
@@ -23,7 +24,6 @@ from recollect.ops.returns import gae, normalise
 from recollect.ops.schedules import scheduled
 from recollect.rng import generator, stream_seed
 from recollect.run.checkpoint import load_optimizer, load_weights, optimizer_tensors
-from recollect.run.device import fast
 from recollect.run.folder import RunConfig
 from recollect.run.run import Run
 from recollect.types import obs_map

@@ -24,9 +24,10 @@ from recollect.bench.measure import Ratio, Side, interleave, rate_of, report
 from recollect.config import override, to_dict
 from recollect.envs.registry import make_env
 from recollect.experiments import experiment
+from recollect.fast import fast
 from recollect.nets.agent import make_agent
 from recollect.nets.precision import uses_bf16
-from recollect.run.device import fast, pick_device, synchronise
+from recollect.run.device import pick_device, synchronise
 from recollect.run.folder import RunFolder
 from recollect.run.run import Run
 from recollect.types import TensorSpec

@@ -20,6 +20,7 @@ ORDER = (
     "types",
     "rng",
     "config",
+    "fast",
     "ops",
     "envs",
     "nets",

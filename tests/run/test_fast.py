@@ -14,8 +14,8 @@ from torch import Tensor
 from recollect import api
 from recollect.algos import ppo
 from recollect.algos.loss import Minibatch
+from recollect.fast import can_compile, fast
 from recollect.nets.agent import make_agent
-from recollect.run.device import can_compile, fast
 from recollect.types import Discrete, TensorSpec
 
 

@@ -1,0 +1,104 @@
+"""How hot functions are made fast.
+
+On a GPU a hot function is captured once as a CUDA graph and replayed: hundreds of launches become one. On a CPU it may
+be compiled, which needs a C++ compiler; without one the eager function runs and says so once.
+"""
+
+import dataclasses
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _tensors(value: Any) -> Iterable[Tensor]:
+    """Every tensor in nested dicts (by sorted key: equal states may list theirs otherwise), tuples and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            yield from _tensors(value[name])
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name))
+
+
+def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The same structure with every tensor mapped."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {k: _map(function, v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map(function, v) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: _map(function, getattr(value, f.name)) for f in dataclasses.fields(value)})
+    return value
+
+
+class Graphed:
+    """A function of tensors, captured as a CUDA graph at its first call and replayed after.
+
+    Inputs are copied into fixed buffers, outputs are clones, so that callers may keep them. Only tensors are inputs:
+    whatever else the function reads is frozen at the capture. ``changed`` lists the
+    tensors that the function changes in place (weights, optimiser state): the warm-up runs before the capture must
+    not count, so they are put back.
+    """
+
+    def __init__(self, function: Callable, changed: Callable[[], Iterable[Tensor]] = tuple):
+        self.function, self.changed, self.graph = function, changed, None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.graph is None:
+            self._capture(inputs)
+        assert self.graph is not None
+        for fixed, new in zip(_tensors(self.inputs), _tensors(inputs), strict=True):
+            assert fixed.shape == new.shape, f"captured for {list(fixed.shape)}, called with {list(new.shape)}"
+            fixed.copy_(new)
+        self.graph.replay()
+        return _map(Tensor.clone, self.outputs)
+
+    def _capture(self, inputs: Any) -> None:
+        self.inputs = _map(Tensor.clone, inputs)
+        before = [(tensor, tensor.detach().clone()) for tensor in self.changed()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # lets libraries choose algorithms and allocate outside the capture
+                self.function(*self.inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.no_grad():
+            for tensor, value in before:
+                tensor.copy_(value)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.outputs = self.function(*self.inputs)
+
+
+@functools.cache
+def can_compile() -> bool:
+    """Whether ``torch.compile`` can build for the CPU here; if not, say so once."""
+    # The one name that torch looks for (torch._inductor.config.cpp.cxx): another compiler would not be found.
+    found = shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
+    if not found:
+        print("recollect: no C++ compiler on PATH; the eager path runs instead of the compiled one", file=sys.stderr)
+    return found
+
+
+def fast(
+    function: Callable, device: torch.device, compiled: bool, changed: Callable[[], Iterable[Tensor]] = tuple
+) -> Callable:
+    """The fastest form of a hot function on this device: graph-captured, compiled, or as it is."""
+    if not compiled:
+        return function
+    if device.type == "cuda":
+        return Graphed(function, changed)
+    return torch.compile(function, dynamic=False) if can_compile() else function
