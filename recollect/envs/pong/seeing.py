@@ -1,0 +1,73 @@
+"""Observations: what an agent is given of a game, each a pure function of it."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from recollect.envs.pong import drawing
+from recollect.envs.pong.physics import Physics
+from recollect.envs.pong.rules import Game
+from recollect.envs.pong.view import View
+
+BINARY_SIZE, BINARY_TOP = 80, 35  # every second pixel of 160 columns and, from here on, of 160 lines
+PLACE, SPREAD = 128.0, 80.0  # positions are seen around 0, about within -1..1
+SPEED = 4.0
+
+
+def as_noticed(game: Game, physics: Physics, normal_4N: Tensor) -> Game:
+    """The game with every position off by ``physics.noise`` times a standard normal number. normal: [4, N]"""
+    off = (physics.noise * normal_4N).unbind(0)
+    there = game.ball_y > 0  # between two points there is no ball to be seen
+    return dataclasses.replace(
+        game,
+        ball_x=torch.where(there, game.ball_x + off[0], game.ball_x),
+        ball_y=torch.where(there, game.ball_y + off[1], game.ball_y),
+        opponent=game.opponent + off[2],
+        paddle=game.paddle + off[3],
+    )
+
+
+def state_names(velocities: bool, opponent: bool) -> tuple[str, ...]:
+    """What the numbers of the state vector are, in order."""
+    speeds = ("ball_speed_x", "ball_speed_y") if velocities else ()
+    return ("paddle", "ball_visible", "ball_x", "ball_y", *speeds, *(("opponent",) if opponent else ()))
+
+
+def state_vector(game: Game, physics: Physics, velocities: bool, opponent: bool) -> Tensor:
+    """Positions, and on request speeds, about within -1..1; x to the right, y downwards. float32 [N, F]
+
+    A ball that is not there, or hidden, has zeros.
+    """
+    hidden = (game.ball_x >= physics.hidden_from) & (game.ball_x <= physics.hidden_to)
+    visible = ((game.ball_y > 0) & ~hidden).float()
+
+    def place(position: Tensor) -> Tensor:
+        return (position - PLACE) / SPREAD
+
+    parts = [place(game.paddle), visible, place(game.ball_x) * visible, place(game.ball_y) * visible]
+    if velocities:
+        parts += [-game.speed_x / SPEED * visible, game.speed_y / SPEED * visible]
+    if opponent:
+        parts.append(place(game.opponent))
+    return torch.stack(parts, -1)
+
+
+def binary(view: View) -> Tensor:
+    """Paddles and ball on nothing: every second line from 35 and every second column. uint8 0 or 1, [N, 80, 80]"""
+    device = view.left_lines.device
+    at = torch.arange(BINARY_SIZE, device=device)
+    line, column = BINARY_TOP + 2 * at, 2 * at
+
+    def within(lines_N2: Tensor) -> Tensor:
+        return (line >= lines_N2[:, :1]) & (line < lines_N2[:, 1:])  # [N, 80]
+
+    def paddle(lines_N2: Tensor, first: int) -> Tensor:
+        there = (column >= first) & (column < first + drawing.PADDLE_WIDTH)
+        return within(lines_N2)[:, :, None] & there
+
+    seen = paddle(view.left_lines, drawing.LEFT_PADDLE) | paddle(view.right_lines, drawing.RIGHT_PADDLE)
+    for k in range(2):
+        there = column == view.ball_columns[:, k, None]
+        seen = seen | (within(view.ball_lines[:, k])[:, :, None] & there[:, None, :])
+    return seen.to(torch.uint8)
