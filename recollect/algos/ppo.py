@@ -242,7 +242,7 @@ def resume(run: Run, learner: Learner, collector: Collector) -> None:
 def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
     """Collect, learn, log, save; again until the steps are done. ``extra_terms`` join the loss, each by its name."""
     device, seed = run.device, config.run.seed
-    envs = make_groups(config.env, 2 if config.half_batches else 1, device)
+    envs = make_groups(config.env, 2 if config.half_batches else 1, device, run.compiled)
     agent = make_agent(envs[0].obs_spec, envs[0].action_spec, config.net, seed, device)
     if agent.remembers and config.env.num_envs % config.num_minibatches:
         raise ValueError(

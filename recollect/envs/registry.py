@@ -10,6 +10,9 @@ from recollect.config import choose, free_options, is_file, limit, parse_options
 from recollect.envs import darkroom
 from recollect.envs.external import make_external
 from recollect.envs.gymnasium import GymnasiumEnv, make_single
+from recollect.envs.pong.env import PongEnv
+from recollect.envs.pong.options import ENV_ID as PONG
+from recollect.envs.pong.options import Options as PongOptions
 from recollect.envs.protocols import PROTOCOLS
 from recollect.envs.protocols import Options as AtariOptions
 from recollect.envs.vector import VectorEnv
@@ -28,7 +31,8 @@ class EnvConfig:
     protocol: str = "v5-pooled"
     """Atari's named rules: v5, v5-pooled, deterministic, no-sticky, v0-random-skip."""
     env_options: tuple[str, ...] = ()
-    """Single rules on top, as key=value: sticky=0.1 clip_reward=true (Atari), size=9 goal=0,0 (DarkRoom).
+    """Single rules on top, as key=value: sticky=0.1 clip_reward=true (Atari, Pong), obs=state
+    paddle_height=8..24 (Pong), size=9 goal=0,0 (DarkRoom).
 
     Your own class gets them as keyword arguments."""
     env_threads: int = 0
@@ -61,18 +65,26 @@ def make_env(
     device: str | torch.device = "cpu",
     first_env: int = 0,
     render: bool = False,
+    compiled: bool = False,
 ) -> VectorEnv:
-    """The environments that ``config`` names; ``num_envs`` and ``first_env`` pick a slice of a larger batch."""
+    """The environments that ``config`` names; ``num_envs`` and ``first_env`` pick a slice of a larger batch.
+
+    ``compiled``: engines on tensors whose step is long enough compile it, or capture it on a GPU.
+    """
     count = config.num_envs if num_envs is None else num_envs
     assert count >= 1
     choose("protocol", config.protocol, PROTOCOLS)
+    if config.env_id == PONG and config.engine == "auto":
+        return _pong(config, count, device, first_env, compiled)
     return engine_of(config)(config, count, device, first_env, render)
 
 
-def make_groups(config: EnvConfig, groups: int, device: str | torch.device) -> list[VectorEnv]:
+def make_groups(config: EnvConfig, groups: int, device: str | torch.device, compiled: bool = False) -> list[VectorEnv]:
     """``num_envs`` environments as equal slices; environment i has the same stream whatever slice it is in."""
     each = config.num_envs // groups
-    return [make_env(config, num_envs=each, device=device, first_env=g * each) for g in range(groups)]
+    return [
+        make_env(config, num_envs=each, device=device, first_env=g * each, compiled=compiled) for g in range(groups)
+    ]
 
 
 def engine_of(config: EnvConfig) -> Maker:
@@ -88,9 +100,14 @@ def engine_of(config: EnvConfig) -> Maker:
 
 
 def _tensor(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
-    options_class, made = choose("environment", config.env_id, TENSOR_ENVS)
+    options_class, made = choose("environment", config.env_id, {**TENSOR_ENVS, PONG: None})
     options = parse_options(options_class, config.env_options, f"{made.__name__} option")
     return made(count, options, device, first_env)  # type: ignore[call-arg]
+
+
+def _pong(config: EnvConfig, count: int, device: Any, first_env: int, compiled: bool) -> VectorEnv:
+    options = parse_options(PongOptions, config.env_options, "Pong option")
+    return PongEnv(count, options, device, first_env, protocol=config.protocol, compiled=compiled)
 
 
 def _gymnasium(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:

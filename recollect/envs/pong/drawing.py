@@ -5,6 +5,7 @@ rectangles, so a picture is a sum of products of a line's share and a column's s
 84 are spans of 5 halves, 160 columns onto 84 spans of 40 / 21. No large screen is ever drawn.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,17 +60,22 @@ def tint_colour(colour: int, tint: int) -> int:
     return (colour + ((tint & 15) << 4) + (tint >> 4)) & 0xFF
 
 
+LEFT_GREY, RIGHT_GREY = 2, 3  # where ``Tables.levels`` has them; 0 is the ground, 1 white
+
+
 @dataclass(frozen=True)
 class Tables:
-    """What never changes, on one device."""
+    """What never changes, on one device. All float32."""
 
     levels: Tensor  # [256, 4] grey of ground, white, left, right by tint
-    digits: Tensor  # [23, 5, 40] float32, cells of the left board by number, 22 is blank; the right one's are shifted
+    left_digits: Tensor  # [23, 5, 40] cells of the scoreboard by number; 22 is blank
+    right_digits: Tensor  # [23, 5, 40]
     board_columns: Tensor  # [40, 84] share of each cell's columns
     board_rows: Tensor  # [5, 84] share of each cell's lines
-    wall_rows: Tensor  # [84]
-    black: Tensor  # [84, 84] share of the dark corner
-    rows: Tensor  # [84] float32, where each row begins, in units
+    wall_rows: Tensor  # [84] share of the walls' lines
+    ground_rows: Tensor  # [2, 84] all lines, and less those of the corner that stays dark
+    fixed_columns: Tensor  # [5, 84] of ground, dark corner, left paddle, right paddle, walls
+    rows: Tensor  # [84] where each row begins, in units
     columns: Tensor  # [84] likewise
 
     @staticmethod
@@ -78,21 +84,30 @@ class Tables:
         rows, columns = (span * torch.arange(SIZE, dtype=torch.float32) for span in (LINE_SPAN, COLUMN_SPAN))
         cells = CELL * torch.arange(160 // CELL, dtype=torch.float32)
         lines = BOARD_TOP + CELL * torch.arange(5, dtype=torch.float32)
-        walls = sum((line_share(torch.tensor([wall], dtype=torch.float32), rows)[0] for wall in WALLS), torch.zeros(1))
-        top, bottom, left, right = (torch.tensor([float(edge)]) for edge in BLACK)
-        dark = line_share(torch.stack([top, bottom], -1), rows)[0][:, None] * column_share(left, right - left, columns)
-        return Tables(
-            levels=torch.tensor(
-                [[float(GREYS[tint_colour(c, t) >> 1]) for c in (GROUND, WHITE, LEFT, RIGHT)] for t in range(TINTS)]
-            ).to(device),
-            digits=torch.stack([board(number) for number in range(BLANK + 1)]).to(device),
-            board_columns=column_share(cells, CELL, columns).to(device),
-            board_rows=line_share(torch.stack([lines, lines + CELL], -1), rows).to(device),
-            wall_rows=walls.to(device),
-            black=dark.to(device),
-            rows=rows.to(device),
-            columns=columns.to(device),
+
+        def height(first: float, end: float) -> Tensor:
+            return line_share(torch.tensor(float(first)), torch.tensor(float(end)), rows)
+
+        def width(first: float, end: float) -> Tensor:
+            return column_share(torch.tensor(float(first)), int(end - first), columns)
+
+        paddles = (width(first, first + PADDLE_WIDTH) for first in (LEFT_PADDLE, RIGHT_PADDLE))
+        whole, left_digits = width(0, 160), torch.stack([board(number) for number in range(BLANK + 1)])
+        colours = (GROUND, WHITE, LEFT, RIGHT)
+        levels = [[float(GREYS[tint_colour(c, t) >> 1]) for c in colours] for t in range(TINTS)]
+        made = Tables(
+            levels=torch.tensor(levels),
+            left_digits=left_digits,
+            right_digits=left_digits.roll(RIGHT_BOARD, -1),
+            board_columns=column_share(cells, CELL, columns),
+            board_rows=line_share(lines, lines + CELL, rows),
+            wall_rows=height(*WALLS[0]) + height(*WALLS[1]),
+            ground_rows=torch.stack([height(0, 210), -height(*BLACK[:2])]),
+            fixed_columns=torch.stack([whole, width(*BLACK[2:]), *paddles, whole]),
+            rows=rows,
+            columns=columns,
         )
+        return Tables(**{field.name: getattr(made, field.name).to(device) for field in dataclasses.fields(made)})
 
 
 def board(number: int) -> Tensor:
@@ -106,101 +121,80 @@ def board(number: int) -> Tensor:
     return cells
 
 
-def line_share(span: Tensor, rows: Tensor) -> Tensor:
-    """How much of each of the 84 rows a span of lines covers, in units. span: [..., 2] -> [..., 84]"""
-    first, end = LINE_UNIT * span[..., :1], LINE_UNIT * span[..., 1:]
-    return (torch.minimum(end, rows + LINE_SPAN) - torch.maximum(first, rows)).clamp_min(0)
+def line_share(first: Tensor, end: Tensor, rows: Tensor) -> Tensor:
+    """How much of each of the 84 rows the lines from ``first`` to ``end`` cover, in units. [...] each -> [..., 84]"""
+
+    def above(line: Tensor) -> Tensor:
+        return (LINE_UNIT * line[..., None] - rows).clamp(0, LINE_SPAN)
+
+    return above(torch.maximum(first, end)) - above(first)
 
 
-def column_share(first: Tensor, width: Tensor | int, columns: Tensor) -> Tensor:
-    """How much of each of the 84 columns a span of the screen's columns covers, in units. first: [...] -> [..., 84]"""
+def column_share(first: Tensor, width: int, columns: Tensor) -> Tensor:
+    """How much of each of the 84 columns some of the screen's columns cover, in units. first: [...] -> [..., 84]"""
     left, right = COLUMN_UNIT * first[..., None], COLUMN_UNIT * (first + width)[..., None]
     return (torch.minimum(right, columns + COLUMN_SPAN) - torch.maximum(left, columns)).clamp_min(0)
 
 
-def meet(one: Tensor, other: Tensor) -> Tensor:
-    """The lines that two spans share; an empty span where there are none. [..., 2]"""
-    return torch.stack([torch.maximum(one[..., 0], other[..., 0]), torch.minimum(one[..., 1], other[..., 1])], -1)
-
-
-def overlap(span: Tensor, one: Tensor, other: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Shares of the rows where ``span`` meets both spans, only ``one``, only ``other``. spans: [..., 2] -> [..., 84]"""
-    both = line_share(meet(span, meet(one, other)), rows)
-    return both, line_share(meet(span, one), rows) - both, line_share(meet(span, other), rows) - both
-
-
-def brightest(older: Tensor, newer: Tensor, ground: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The grey of a thing that both frames show in a place, only the older, only the newer. Each [N]"""
-    return torch.maximum(older, newer), torch.maximum(older, ground[1]), torch.maximum(ground[0], newer)
-
-
-def paddles(older: View, newer: View, span: Tensor, greys: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-    """How much brighter than the ground the paddles make each row of a span, in their own columns. Each [..., 84]
-
-    span: [N, ..., 2] lines; greys: [2, 4, N] of older and newer frame.
-    """
-    ground = (greys[0, 0], greys[1, 0])
-    below = torch.maximum(*ground)
-    rows = []
-    for k, (one, other) in ((2, (older.left_lines, newer.left_lines)), (3, (older.right_lines, newer.right_lines))):
-        one, other = (lines.view(-1, *[1] * (span.dim() - 2), 2) for lines in (one, other))
-        shares = overlap(span, one, other, tables.rows)
-        levels = brightest(greys[0, k], greys[1, k], ground)
-        added = [
-            (grey - below).view(-1, *[1] * (span.dim() - 1)) * share for grey, share in zip(levels, shares, strict=True)
-        ]
-        rows.append(added[0] + added[1] + added[2])
-    return rows[0], rows[1]
-
-
 def draw(older: View, newer: View, tables: Tables) -> Tensor:
-    """The picture of two frames, the same one twice for no pooling. uint8 [N, 84, 84]"""
-    greys = torch.stack([tables.levels[older.tint], tables.levels[newer.tint]]).transpose(1, 2)  # [2, 4, N]
-    ground, white = torch.maximum(greys[0, 0], greys[1, 0]), torch.maximum(greys[0, 1], greys[1, 1])
-    field = newer.left_lines.new_tensor([0.0, 210.0]).expand(len(ground), 2)
-    left_rows, right_rows = paddles(older, newer, field, greys, tables)
+    """The picture of two frames, the same one twice for no pooling. uint8 [N, 84, 84]
+
+    A sum over all things of (how much brighter it makes each row) times (which columns it covers).
+    """
+    greys = tables.levels[torch.stack([older.tint, newer.tint])].movedim(-1, 0)  # [4, 2, N]: thing, frame
+    ground = greys[0].amax(0)
     ball_rows, ball_columns = ball(older, newer, greys, ground, tables)
-    board_rows = tables.board_rows.expand(len(ground), 5, SIZE)
-    walls = (white - ground)[:, None] * tables.wall_rows
-    whole = torch.full_like(tables.columns, COLUMN_SPAN)
-    rows = torch.cat([torch.stack([left_rows, right_rows, walls], 1), ball_rows, board_rows], 1)
-    fixed = torch.stack([paddle_columns(LEFT_PADDLE, tables), paddle_columns(RIGHT_PADDLE, tables), whole])
-    columns = torch.cat([fixed.expand(len(ground), 3, SIZE), ball_columns, boards(older, newer, greys, tables)], 1)
-    base = ground[:, None, None] * (AREA - tables.black)
-    total = torch.baddbmm(base, rows.transpose(1, 2), columns)
-    return (total / AREA).round().to(torch.uint8)  # to even, as the picture's sums are whole numbers
+    left = paddle_rows(older.left_lines, newer.left_lines, greys[LEFT_GREY], greys[0], tables)
+    right = paddle_rows(older.right_lines, newer.right_lines, greys[RIGHT_GREY], greys[0], tables)
+    walls = (greys[1].amax(0) - ground)[:, None] * tables.wall_rows
+    ground_and_corner = ground[:, None, None] * tables.ground_rows
+    one_each = torch.stack([left, right, walls], 1)
+    board_rows = tables.board_rows.expand(len(ground), -1, -1)
+    rows = torch.cat([ground_and_corner, one_each, ball_rows, board_rows], 1)  # [N, 14, 84]
+    fixed = tables.fixed_columns.expand(len(ground), -1, -1)
+    columns = torch.cat([fixed, ball_columns, boards(older, newer, greys, ground, tables)], 1)
+    return (sum_of_products(rows, columns) / AREA).round().to(torch.uint8)  # whole numbers: a tie is one exactly
 
 
-def paddle_columns(first: int, tables: Tables) -> Tensor:
-    """[84]"""
-    return column_share(torch.full((), float(first), device=tables.columns.device), PADDLE_WIDTH, tables.columns)
+def sum_of_products(rows: Tensor, columns: Tensor) -> Tensor:
+    """sum_k rows[k] columns[k]^T. [N, K, 84] each -> [N, 84, 84]"""
+    if not torch.compiler.is_compiling():
+        return torch.bmm(rows.transpose(1, 2), columns)
+    # Compiled for a CPU, the sum and its rounding become one loop that never writes a float32 picture.
+    products = [rows[:, k, :, None] * columns[:, k, None, :] for k in range(rows.shape[1])]
+    return sum(products[1:], products[0])
 
 
-def boards(older: View, newer: View, greys: Tensor, tables: Tables) -> Tensor:
+def pooled(one: Tensor, other: Tensor, thing: Tensor, ground: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Where two frames show a thing, as spans of lines with how much brighter than the pooled ground it is there.
+
+    one, other: [..., 2] lines; thing, ground: [2, ...] greys of the two frames. Three (grey, first, end), to be added
+    up: both frames' span counts again what belongs to neither of the others alone.
+    """
+    first, end = torch.maximum(one[..., 0], other[..., 0]), torch.minimum(one[..., 1], other[..., 1])
+    below = ground.amax(0)
+    alone = torch.maximum(thing[0], ground[1]) - below, torch.maximum(ground[0], thing[1]) - below
+    together = thing.amax(0) - below - alone[0] - alone[1]
+    return [(together, first, end), (alone[0], one[..., 0], one[..., 1]), (alone[1], other[..., 0], other[..., 1])]
+
+
+def paddle_rows(one: Tensor, other: Tensor, thing: Tensor, ground: Tensor, tables: Tables) -> Tensor:
+    """How much brighter than the ground a paddle makes each row. one, other: [N, 2] -> [N, 84]"""
+    parts = [
+        grey[:, None] * line_share(first, end, tables.rows) for grey, first, end in pooled(one, other, thing, ground)
+    ]
+    return parts[0] + parts[1] + parts[2]
+
+
+def boards(older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables) -> Tensor:
     """How much brighter than the ground the two numbers make each column, for each of five rows of cells. [N, 5, 84]"""
     seen = []
-    for view, frame_greys in ((older, greys[0]), (newer, greys[1])):
-        ground, left, right = (frame_greys[k][:, None, None] for k in (0, 2, 3))
-        left_on, right_on = tables.digits[view.left_score], tables.digits[view.right_score].roll(RIGHT_BOARD, -1)
-        seen.append(ground + (left - ground) * left_on + (right - ground) * right_on)
-    brighter = torch.maximum(*seen) - torch.maximum(greys[0, 0], greys[1, 0])[:, None, None]
-    return brighter @ tables.board_columns
-
-
-def brighten(
-    older: View, newer: View, lines: Tensor, column: Tensor, greys: Tensor, ground: Tensor, tables: Tables
-) -> Tensor:
-    """How much brighter columns of balls are than what is behind them, the ground or a paddle. [N, K, 84]
-
-    lines: [N, K, 2], column: [N, K]
-    """
-    white = torch.maximum(greys[0, 1], greys[1, 1])
-    behind = paddles(older, newer, lines, greys, tables)
-    rows = (white - ground)[:, None, None] * line_share(lines, tables.rows)
-    for first, paddle_rows in zip((LEFT_PADDLE, RIGHT_PADDLE), behind, strict=True):
-        inside = (column >= first) & (column < first + PADDLE_WIDTH)
-        rows = rows - inside[..., None] * paddle_rows
-    return rows
+    for frame, view in enumerate((older, newer)):
+        below, left, right = (greys[thing, frame][:, None, None] for thing in (0, LEFT_GREY, RIGHT_GREY))
+        left_on, right_on = tables.left_digits[view.left_score], tables.right_digits[view.right_score]
+        seen.append(below + (left - below) * left_on + (right - below) * right_on)
+    brighter = torch.maximum(*seen) - ground[:, None, None]
+    return (brighter.flatten(0, 1) @ tables.board_columns).unflatten(0, (-1, 5))
 
 
 def ball(older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
@@ -208,16 +202,48 @@ def ball(older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables
 
     A ball hides the paddle behind it, and counts once where both frames show it.
     """
-    lines = torch.cat([older.ball_lines, newer.ball_lines], 1)  # [N, 4, 2]
     column = torch.cat([older.ball_columns, newer.ball_columns], 1)  # [N, 4]
-    rows = brighten(older, newer, lines, column, greys, ground, tables)
-    # The same place twice: each of the older ball's columns against each of the newer one's.
-    same = (column[:, :2, None] == column[:, None, 2:]).flatten(1)
-    shared = meet(lines[:, :2, None], lines[:, None, 2:]).flatten(1, 2)  # [N, 4, 2]
-    twice = brighten(older, newer, shared, column[:, :2].repeat_interleave(2, 1), greys, ground, tables)
-    twice = (twice * same[..., None]).unflatten(1, (2, 2)).sum(2)
-    rows = torch.cat([rows[:, :2] - twice, rows[:, 2:]], 1)
-    return rows, column_share(column, 1, tables.columns)
+    lines = torch.cat([older.ball_lines, newer.ball_lines], 1)  # [N, 4, 2]
+    # The same place twice: each of the older ball's columns against each of the newer one's, to be taken off again.
+    pairs = column[:, :2].repeat_interleave(2, 1)
+    same = (pairs == column[:, 2:].repeat(1, 2)).float()
+    shared = intersection(lines[:, :2].repeat_interleave(2, 1), lines[:, 2:].repeat(1, 2, 1))
+    rows = brightened(torch.cat([column, pairs], 1), torch.cat([lines, shared], 1), older, newer, greys, ground, tables)
+    twice = (rows[:, 4:] * same[..., None]).unflatten(1, (2, 2)).sum(2)
+    return torch.cat([rows[:, :2] - twice, rows[:, 2:4]], 1), column_share(column, 1, tables.columns)
+
+
+def intersection(one: Tensor, other: Tensor) -> Tensor:
+    """The lines that two spans share; where there are none it ends before it begins. [..., 2]"""
+    first, end = torch.maximum(one[..., 0], other[..., 0]), torch.minimum(one[..., 1], other[..., 1])
+    return torch.stack([first, end], -1)
+
+
+def brightened(
+    column: Tensor, lines: Tensor, older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables
+) -> Tensor:
+    """How much columns of balls brighten their rows over what is behind them: ground, or a paddle. [N, K, 84]
+
+    column: [N, K], lines: [N, K, 2]
+    """
+    in_left = (column >= LEFT_PADDLE) & (column < LEFT_PADDLE + PADDLE_WIDTH)
+    in_right = (column >= RIGHT_PADDLE) & (column < RIGHT_PADDLE + PADDLE_WIDTH)
+    one, other = (
+        torch.where(in_left[..., None], view.left_lines[:, None], view.right_lines[:, None]) for view in (older, newer)
+    )
+    thing = torch.where(in_left, greys[LEFT_GREY][..., None], greys[RIGHT_GREY][..., None])  # [2, N, K]
+    behind = pooled(one, other, thing, greys[0][..., None])
+    white = (greys[1].amax(0) - ground)[:, None].expand_as(column)
+    spans = [(white, lines[..., 0], lines[..., 1])]
+    for grey, first, end in behind:
+        inner = intersection(lines, torch.stack([first, end], -1))
+        spans.append((-grey * (in_left | in_right).float(), inner[..., 0], inner[..., 1]))
+    # Stacked once, so that what is the same for all 84 rows is worked out once.
+    numbers = torch.stack([number for span in spans for number in span])  # [12, N, K]
+    rows = [
+        numbers[3 * k, ..., None] * line_share(numbers[3 * k + 1], numbers[3 * k + 2], tables.rows) for k in range(4)
+    ]
+    return rows[0] + rows[1] + rows[2] + rows[3]
 
 
 COLOURS = {GROUND: (144, 72, 17), WHITE: (236, 236, 236), LEFT: (213, 130, 74), RIGHT: (92, 186, 92)}

@@ -2,88 +2,24 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.envs import chance, protocols
+from recollect.envs import chance
 from recollect.envs.pong import drawing, physics, ram, rules, seeing
-from recollect.envs.pong.physics import Physics, Range
-from recollect.envs.pong.rules import Game, select
+from recollect.envs.pong.nested import flatten, select, unflatten
+from recollect.envs.pong.options import ACTIONS, TURNS, Options, card, obs_spec
+from recollect.envs.pong.physics import Physics
+from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View, look, opening
 from recollect.envs.vector import Protocol, RawStep, VectorEnv
 from recollect.fast import fast
-from recollect.types import Discrete, Obs, State, TensorSpec
+from recollect.types import Discrete, Obs, State
 
-ENV_ID = "recollect/Pong-v0"
-ACTIONS = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")  # as the ALE numbers those that Pong knows
-TURNS = {"NOOP": 0.0, "FIRE": 0.0, "RIGHT": -1.0, "LEFT": 1.0, "RIGHTFIRE": -1.0, "LEFTFIRE": 1.0}
-STACK = 4
 # What chance decides, by number: see ``chance.uniform``.
 NOOPS, PHYSICS, NOISE, STICKY = 0, 16, 64, 128
-
-
-@dataclass(frozen=True)
-class Options(protocols.Options):
-    """What can be chosen about Pong on tensors, beside the rules that it shares with Atari.
-
-    Physics is a number, or a range as 8..24 from which each episode draws anew.
-    """
-
-    obs: Literal["pixels", "binary", "ram", "state"] = "pixels"
-    """84x84 grey frames, 80x80 binary ones, the console's 128 bytes, or positions."""
-    stack: int = STACK
-    """Frames that pixels and binary show at once."""
-    velocities: bool = True
-    """The state has the ball's speed."""
-    opponent: bool = True
-    """The state has the opponent's paddle."""
-    actions: Literal["six", "three", "two"] = "six"
-    """All that the game knows; without FIRE; only up and down."""
-    ball_speed: str | None = None
-    """Columns a frame at the serve; the ALE's is 1."""
-    acceleration: str | None = None
-    """Columns a frame that each touch of a paddle adds; 0."""
-    gravity: str | None = None
-    """Lines a frame that each frame adds, downwards; 0."""
-    bounce_loss: str | None = None
-    """Share of the vertical speed that a wall takes; 0."""
-    paddle_height: str | None = None
-    """Lines of the player's paddle; 16."""
-    paddle_speed: str | None = None
-    """How fast the player's knob turns; 1."""
-    opponent_speed: str | None = None
-    """Lines a frame; 2."""
-    opponent_lag: str | None = None
-    """Frames by which the opponent's idea of the ball trails behind; 0."""
-    spin: str | None = None
-    """Lines a frame that the ball takes from each line a frame of the player's paddle; 0."""
-    hidden_from: str | None = None
-    """The ball is hidden from this column on (52 to 205 is the field) ..."""
-    hidden_to: str | None = None
-    """... to this one."""
-    noise: str | None = None
-    """Standard deviation of what is seen of each position, in lines and columns; 0."""
-
-    def __post_init__(self) -> None:
-        if self.stack < 1:
-            raise ValueError(f"Pong's stack must be at least 1, got {self.stack}")
-        for rule in ("life_loss_ends", "full_actions"):
-            if getattr(self, rule):
-                raise ValueError(f"Pong on tensors has one life and its own six actions: {rule} cannot be true")
-        physics.check_ranges(self.ranges())
-
-    def ranges(self) -> dict[str, Range]:
-        """The physics that were given."""
-        given = {name: getattr(self, name) for name in physics.DEFAULTS}
-        return {name: physics.parse_range(name, str(word)) for name, word in given.items() if word is not None}
-
-    def rules(self) -> dict[str, Any]:
-        """The rules on top of the protocol that were given."""
-        shared = {field.name for field in dataclasses.fields(protocols.Options)}
-        return {name: value for name, value in self.chosen().items() if name in shared}
 
 
 @dataclass(frozen=True)
@@ -109,7 +45,7 @@ class Outcome:
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
     seen: Tensor  # [N, ...] the observation (for pictures: the newest one) after the decision, before any reset
-    first: Tensor  # [N, ...] the first one of the episode that begins where one ended; anything elsewhere
+    first: Tensor | None  # [N, ...] the next episode's first, where one ended; None if it is to be asked for
 
 
 class PongEnv(VectorEnv):
@@ -130,10 +66,10 @@ class PongEnv(VectorEnv):
         options = options or Options()
         self.num_envs, self.first_env, self.device = num_envs, first_env, torch.device(device)
         self.options, self.ranges = options, options.ranges()
-        self.protocol = _card(protocol, options, self.ranges)
+        self.protocol = card(protocol, options, self.ranges)
         names = {"six": ACTIONS, "three": ACTIONS[:1] + ACTIONS[2:4], "two": ACTIONS[2:4]}[options.actions]
         self.action_spec = Discrete(len(names), names)
-        self.obs_spec = _obs_spec(options)
+        self.obs_spec = obs_spec(options)
         skip = self.protocol.frame_skip
         self._fewest, self._most = skip if isinstance(skip, tuple) else (skip, skip)
         self._make_tables(names)
@@ -141,17 +77,23 @@ class PongEnv(VectorEnv):
 
     def _make_tables(self, names: tuple[str, ...]) -> None:
         """What never changes, on the device: so that nothing is made or copied while playing."""
-        on = {"device": self.device}
-        self._turns = torch.tensor([TURNS[name] for name in names], **on)
-        self._buttons = torch.tensor(["FIRE" in name for name in names], **on)
+        device = self.device
+        self._turns = torch.tensor([TURNS[name] for name in names], device=device)
+        self._buttons = torch.tensor(["FIRE" in name for name in names], device=device)
         self._whiches = {
-            purpose: torch.arange(purpose, purpose + count, dtype=torch.int32, **on)[:, None]
+            purpose: torch.arange(purpose, purpose + count, dtype=torch.int32, device=device)[:, None]
             for purpose, count in ((NOOPS, 1), (PHYSICS, len(self.ranges)), (NOISE, 4), (STICKY, self._most))
         }
-        self._skip_draw = torch.tensor([[STICKY - 1]], dtype=torch.int32, **on)
-        self._usual = physics.draw({}, torch.zeros(0, 1, **on))
+        self._skip_draw = torch.tensor([[STICKY - 1]], dtype=torch.int32, device=device)
+        self._usual = physics.draw({}, torch.zeros(0, 1, device=device))
         self._openings = _openings(self.protocol, self._usual)
         self._tables = drawing.Tables.on(self.device)
+        # On a CPU it costs nothing to ask whether an episode ended, and most often none did; a GPU would have to wait.
+        self._asks = self._draws and self.device.type == "cpu"
+        self._opening_pictures = None
+        if self._draws and not {"paddle_height", "noise"} & self.ranges.keys():
+            view = opening(self._openings, self._usual)
+            self._opening_pictures = self._picture(view, view)
 
     # Chance.
 
@@ -166,9 +108,11 @@ class PongEnv(VectorEnv):
 
     def _opening(self, key: Tensor, episode: Tensor) -> Game:
         """Where one episode of each environment begins: after some no-ops."""
-        count = len(self._openings.clock)
-        noops_N = (self._uniform(key, episode, NOOPS)[0] * count).long()
-        return rules.at(self._openings, noops_N)
+        return rules.at(self._openings, self._noops(key, episode))
+
+    def _noops(self, key: Tensor, episode: Tensor) -> Tensor:
+        """How many no-ops open an episode, counted from the fewest that there may be. int64 [N]"""
+        return (self._uniform(key, episode, NOOPS)[0] * len(self._openings.clock)).long()
 
     # What is seen.
 
@@ -188,11 +132,23 @@ class PongEnv(VectorEnv):
         if options.obs == "ram":
             return ram.memory(playing.game, playing.extra)
         if views is None:
-            views = 2 * (opening(self._noticed(playing), playing.physics),)
-        if options.obs == "binary":
-            newest = seeing.binary(views[1])
-            return newest | seeing.binary(views[0]) if self.protocol.max_pool else newest
-        return drawing.draw(views[0] if self.protocol.max_pool else views[1], views[1], self._tables)
+            view = opening(self._noticed(playing), playing.physics)
+            views = (view, view)
+        return self._picture(*views)
+
+    def _picture(self, older: View, newer: View) -> Tensor:
+        """What two frames show together, or the newer one alone. uint8 [N, H, W]"""
+        if not self.protocol.max_pool:
+            older = newer
+        if self.options.obs == "binary":
+            return seeing.binary(older) | seeing.binary(newer)
+        return drawing.draw(older, newer, self._tables)
+
+    def _first(self, playing: Playing) -> Tensor:
+        """The observation that opens the episode which each environment has just begun. [N, ...]"""
+        if self._opening_pictures is None:
+            return self._see(playing, None)
+        return self._opening_pictures[self._noops(playing.key, playing.episodes - 1)]
 
     @property
     def _draws(self) -> bool:
@@ -211,8 +167,9 @@ class PongEnv(VectorEnv):
         playing = dataclasses.replace(playing, decisions=before.decisions + 1, steps=steps)
         seen = self._see(playing, views)
         fresh = self._begin(playing)
-        ended = terminated | truncated
-        return select(ended, fresh, playing), Outcome(reward, terminated, truncated, seen, self._see(fresh, None))
+        first = None if self._asks else self._first(fresh)
+        after = select(terminated | truncated, fresh, playing)
+        return after, Outcome(reward, terminated, truncated, seen, first)
 
     def _begin(self, playing: Playing) -> Playing:
         """The next episode of every environment."""
@@ -283,7 +240,7 @@ class PongEnv(VectorEnv):
             episodes=zero,
         )
         self._playing = self._begin(empty)
-        self._stack = self._first_stack(self._see(self._playing, None))
+        self._stack = self._first_stack(self._first(self._playing))
         return self._obs(self._stack)
 
     def _first_stack(self, first: Tensor) -> Tensor:
@@ -306,13 +263,11 @@ class PongEnv(VectorEnv):
         final = outcome.seen
         if self._draws:
             final = torch.cat([self._stack[:, 1:], outcome.seen[:, None]], 1)
-        # On a CPU it costs nothing to ask; a GPU would make the host wait.
-        asks = self.device.type == "cpu"
-        if asks and not bool(ended.any()):
+        if self._asks and not bool(ended.any()):
             self._stack = final
         else:
-            rows = ended.view(-1, *[1] * (final.dim() - 1))
-            self._stack = torch.where(rows, self._first_stack(outcome.first), final)
+            first = self._first(self._playing) if outcome.first is None else outcome.first
+            self._stack = select(ended, self._first_stack(first), final)
         return RawStep(
             obs=self._obs(self._stack),
             reward=outcome.reward,
@@ -320,7 +275,7 @@ class PongEnv(VectorEnv):
             truncated=outcome.truncated,
             final_obs=self._obs(final),
             round_end=outcome.reward != 0,
-            may_truncate=not asks or bool(outcome.truncated.any()),
+            may_truncate=self.device.type != "cpu" or bool(outcome.truncated.any()),
         )
 
     def _state_dict(self) -> dict[str, Tensor]:
@@ -345,31 +300,6 @@ def _row(shared: Physics, row: int) -> Physics:
     return Physics(*(part if len(part) == 1 else part[row : row + 1] for part in parts))
 
 
-def _obs_spec(options: Options) -> dict[str, TensorSpec]:
-    if options.obs == "pixels":
-        return {"frame": TensorSpec((options.stack, drawing.SIZE, drawing.SIZE), torch.uint8, 0, 255)}
-    if options.obs == "binary":
-        size = seeing.BINARY_SIZE
-        return {"frame": TensorSpec((options.stack, size, size), torch.uint8, 0, 1)}
-    width = ram.SIZE if options.obs == "ram" else len(seeing.state_names(options.velocities, options.opponent))
-    return {"vector": TensorSpec((width,), torch.float32)}
-
-
-def _card(protocol: str, options: Options, ranges: dict[str, Range]) -> Protocol:
-    """What the rules are, in words for what no field of a protocol says."""
-    rules_named = protocols.rules_of(protocol, options.rules())
-    seen = {
-        "pixels": "grey 84x84 by area mean",
-        "binary": "binary 80x80",
-        "ram": "128 bytes",
-        "state": ", ".join(seeing.state_names(options.velocities, options.opponent)),
-    }[options.obs]
-    pictures = f", {options.stack} stacked, zeros before a reset" if options.obs in ("pixels", "binary") else ""
-    changed = [f"{name} {low:g}" + (f"..{high:g}" if high > low else "") for name, (low, high) in ranges.items()]
-    words = f"{seen}{pictures}; {options.actions} actions; physics: {', '.join(changed) or 'as the ALE'}"
-    return Protocol(env_id=ENV_ID, engine="tensor", extra=words, **rules_named)
-
-
 def _openings(protocol: Protocol, usual: Physics) -> Game:
     """Games after 0, 1, ... no-ops, the first of them FIRE where the protocol has a fire reset. Every field is [M]"""
     device = usual.noise.device
@@ -383,25 +313,3 @@ def _openings(protocol: Protocol, usual: Physics) -> Game:
     return Game(
         **{field.name: torch.cat([getattr(g, field.name) for g in games]) for field in dataclasses.fields(Game)}
     )
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, Tensor]:
-    """Every tensor of nested dataclasses and dicts by its dotted name."""
-    if isinstance(value, Tensor):
-        return {prefix: value}
-    parts = value if isinstance(value, dict) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    flat: dict[str, Tensor] = {}
-    for name, part in parts.items():
-        flat |= flatten(part, f"{prefix}.{name}" if prefix else name)
-    return flat
-
-
-def unflatten(like: Any, flat: dict[str, Tensor], prefix: str = "") -> Any:
-    """The inverse of ``flatten``, in the form of ``like``."""
-    if isinstance(like, Tensor):
-        return flat[prefix]
-    dotted = f"{prefix}." if prefix else ""
-    if isinstance(like, dict):
-        return {name: unflatten(part, flat, dotted + name) for name, part in like.items()}
-    names = [field.name for field in dataclasses.fields(like)]
-    return type(like)(**{name: unflatten(getattr(like, name), flat, dotted + name) for name in names})

@@ -8,7 +8,6 @@ frames, in play and from states that were set by hand. ``docs/pong.md`` tells ho
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,21 +95,6 @@ def start(num_envs: int, device: torch.device) -> Game:
         left=whole(0),
         right=whole(0),
     )
-
-
-def select(rows_N: Tensor, one: Any, other: Any) -> Any:
-    """``one`` where ``rows_N`` is true, else ``other``: tensors [N, ...], or dataclasses and dicts of them.
-
-    What both share is left alone, as physics that nobody draws anew.
-    """
-    if one is other:
-        return one
-    if isinstance(one, Tensor):
-        return torch.where(rows_N.view(-1, *[1] * (one.dim() - 1)), one, other)
-    if isinstance(one, dict):
-        return {name: select(rows_N, part, other[name]) for name, part in one.items()}
-    names = [field.name for field in dataclasses.fields(one)]
-    return type(one)(**{name: select(rows_N, getattr(one, name), getattr(other, name)) for name in names})
 
 
 def at(game: Game, index_N: Tensor) -> Game:
