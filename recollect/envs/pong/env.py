@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.envs import chance
 from recollect.envs.pong import drawing, physics, ram, rules, seeing
-from recollect.envs.pong.nested import flatten, select, unflatten
+from recollect.envs.pong.nested import flatten, map_tensors, select, unflatten
 from recollect.envs.pong.options import ACTIONS, TURNS, Options, card, obs_spec
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
@@ -108,7 +108,7 @@ class PongEnv(VectorEnv):
 
     def _opening(self, key: Tensor, episode: Tensor) -> Game:
         """Where one episode of each environment begins: after some no-ops."""
-        return rules.at(self._openings, self._noops(key, episode))
+        return _pick(self._openings, self._noops(key, episode))
 
     def _noops(self, key: Tensor, episode: Tensor) -> Tensor:
         """How many no-ops open an episode, counted from the fewest that there may be. int64 [N]"""
@@ -289,15 +289,14 @@ class PongEnv(VectorEnv):
 
     def render(self) -> np.ndarray:
         """The screen of environment 0 in colour, [210, 160, 3]."""
-        game = rules.at(self._playing.game, torch.zeros(1, dtype=torch.int64, device=self.device))
-        one = _row(self._playing.physics, 0)
-        return drawing.screen(look(game, one, game.left, game.right))
+        game = map_tensors(lambda part: part[:1], self._playing.game)
+        alone = map_tensors(lambda part: part[:1], self._playing.physics)
+        return drawing.screen(look(game, alone, game.left, game.right))
 
 
-def _row(shared: Physics, row: int) -> Physics:
-    """The physics of one environment."""
-    parts = (getattr(shared, field.name) for field in dataclasses.fields(Physics))
-    return Physics(*(part if len(part) == 1 else part[row : row + 1] for part in parts))
+def _pick(games: Game, index_N: Tensor) -> Game:
+    """The games of these numbers. index: int64 [N]"""
+    return map_tensors(lambda part: part[index_N], games)
 
 
 def _openings(protocol: Protocol, usual: Physics) -> Game:

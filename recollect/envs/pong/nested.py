@@ -1,10 +1,21 @@
 """Dataclasses and dicts of tensors, handled as one."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The same structure with every tensor mapped."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: map_tensors(function, part) for name, part in value.items()}
+    parts = {field.name: map_tensors(function, getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return type(value)(**parts)
 
 
 def select(rows_N: Tensor, one: Any, other: Any) -> Any:

@@ -6,7 +6,6 @@ may be fractions. What is written here was found by watching the game: memory be
 frames, in play and from states that were set by hand. ``docs/pong.md`` tells how.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -95,11 +94,6 @@ def start(num_envs: int, device: torch.device) -> Game:
         left=whole(0),
         right=whole(0),
     )
-
-
-def at(game: Game, index_N: Tensor) -> Game:
-    """The games of these numbers. index: int64 [N]"""
-    return Game(**{field.name: getattr(game, field.name)[index_N] for field in dataclasses.fields(game)})
 
 
 def even_line(line_N: Tensor) -> Tensor:

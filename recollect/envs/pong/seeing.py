@@ -5,14 +5,14 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from recollect.envs.pong import drawing
+from recollect.envs.pong import drawing, rules
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View
 
 BINARY_SIZE, BINARY_TOP = 80, 35  # every second pixel of 160 columns and, from here on, of 160 lines
 PLACE, SPREAD = 128.0, 80.0  # positions are seen around 0, about within -1..1
-SPEED = 4.0
+SPEED, PADDLE_SPEED = 4.0, 8.0
 
 
 def as_noticed(game: Game, physics: Physics, normal_4N: Tensor) -> Game:
@@ -30,7 +30,7 @@ def as_noticed(game: Game, physics: Physics, normal_4N: Tensor) -> Game:
 
 def state_names(velocities: bool, opponent: bool) -> tuple[str, ...]:
     """What the numbers of the state vector are, in order."""
-    speeds = ("ball_speed_x", "ball_speed_y") if velocities else ()
+    speeds = ("paddle_speed", "ball_speed_x", "ball_speed_y") if velocities else ()
     return ("paddle", "ball_visible", "ball_x", "ball_y", *speeds, *(("opponent",) if opponent else ()))
 
 
@@ -47,7 +47,9 @@ def state_vector(game: Game, physics: Physics, velocities: bool, opponent: bool)
 
     parts = [place(game.paddle), visible, place(game.ball_x) * visible, place(game.ball_y) * visible]
     if velocities:
-        parts += [-game.speed_x / SPEED * visible, game.speed_y / SPEED * visible]
+        # Every other frame the paddle goes half the way to where its knob points.
+        paddle_speed = (rules.read_knob(game.knob) - game.paddle) / 4
+        parts += [paddle_speed / PADDLE_SPEED, -game.speed_x / SPEED * visible, game.speed_y / SPEED * visible]
     if opponent:
         parts.append(place(game.opponent))
     return torch.stack(parts, -1)
