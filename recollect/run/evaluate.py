@@ -14,7 +14,7 @@ from recollect.envs.vector import VectorEnv
 from recollect.nets.agent import Agent
 from recollect.rng import generator, stream_seed
 
-MAX_ENVS = 20
+MAX_ENVS, MAX_TENSOR_ENVS = 20, 256  # side by side; a batch on tensors costs hardly more than one environment
 
 
 def split(episodes: int, tasks: int = 1, most: int = MAX_ENVS) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def evaluate(agent: Agent, config: EnvConfig, episodes: int, seed: int, device: 
     """Play sampled and greedily; the headline is the sampled one, as the policy was trained."""
     probe = make_env(config, num_envs=1, device=device)
     probe.close()
-    envs, each = split(episodes, probe.tasks)
+    envs, each = split(episodes, probe.tasks, MAX_TENSOR_ENVS if probe.resume == "state" else MAX_ENVS)
     env = make_env(config, num_envs=envs, device=device)
     try:
         blocks = {

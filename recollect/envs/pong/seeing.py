@@ -15,10 +15,15 @@ PLACE, SPREAD = 128.0, 80.0  # positions are seen around 0, about within -1..1
 SPEED, PADDLE_SPEED = 4.0, 8.0
 
 
+def on_field(game: Game) -> Tensor:
+    """Whether there is a ball: none between two points, and what a reset leaves at the edge is none. bool [N]"""
+    return (game.ball_y > 0) & (game.ball_x > 0)
+
+
 def as_noticed(game: Game, physics: Physics, normal_4N: Tensor) -> Game:
     """The game with every position off by ``physics.noise`` times a standard normal number. normal: [4, N]"""
     off = (physics.noise * normal_4N).unbind(0)
-    there = game.ball_y > 0  # between two points there is no ball to be seen
+    there = on_field(game)
     return dataclasses.replace(
         game,
         ball_x=torch.where(there, game.ball_x + off[0], game.ball_x),
@@ -40,7 +45,7 @@ def state_vector(game: Game, physics: Physics, velocities: bool, opponent: bool)
     A ball that is not there, or hidden, has zeros.
     """
     hidden = (game.ball_x >= physics.hidden_from) & (game.ball_x <= physics.hidden_to)
-    visible = ((game.ball_y > 0) & ~hidden).float()
+    visible = (on_field(game) & ~hidden).float()
 
     def place(position: Tensor) -> Tensor:
         return (position - PLACE) / SPREAD

@@ -33,8 +33,13 @@ HERTZ = 60  # frames that the console shows in a second
 RENDER_MODES = {None: "nothing is drawn", "rgb_array": "the screen"}
 
 # What a number of the state vector may be under any physics, noise included; in the ALE's game all lie about in -2..2.
-PLACE_BOUNDS = (-8.0, 8.0)
-STATE_BOUNDS = {"ball_visible": (0.0, 1.0), "ball_speed_x": (-1.0, 1.0), "ball_speed_y": (-64.0, 64.0)}
+PLACE_BOUNDS, SPEED_BOUNDS = (-8.0, 8.0), (-64.0, 64.0)
+STATE_BOUNDS = {
+    "ball_visible": (0.0, 1.0),
+    "paddle_speed": SPEED_BOUNDS,
+    "ball_speed_x": (-1.0, 1.0),
+    "ball_speed_y": SPEED_BOUNDS,
+}
 
 
 def options_of(settings: Mapping[str, Any]) -> Options:

@@ -94,9 +94,7 @@ def ball_lines(game: Game, columns_N2: Tensor, left: Tensor, right: Tensor, phys
 def opening(game: Game, physics: Physics) -> View:
     """What the screen shows right after a reset: the title screen's ball still stands at the left edge."""
     view = look(game, physics, game.left, game.right)
-    at = view.ball_columns.new_tensor
-    return dataclasses.replace(
-        view,
-        ball_columns=at([2.0, 3.0]).expand_as(view.ball_columns),
-        ball_lines=at([45.0, 49.0]).expand_as(view.ball_lines),
-    )
+    none = torch.zeros_like(view.ball_columns)  # filled on the device: a captured graph may copy nothing to it
+    first, end = torch.full_like(none, 45.0), torch.full_like(none, 49.0)
+    columns = torch.stack([none[:, 0] + 2, none[:, 0] + 3], -1)
+    return dataclasses.replace(view, ball_columns=columns, ball_lines=torch.stack([first, end], -1))
