@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recollect.config import choose
+from recollect.config import choose, nearest
 
 FRAME_LIMIT = 108_000  # emulator frames of one game: 30 minutes at 60 Hz, Atari's usual limit
 
@@ -70,7 +70,10 @@ def rules_of(name: str, overrides: Mapping[str, Any] | None = None) -> dict[str,
 
     ``frame_skip`` may be overridden by a range (low, high).
     """
-    choose("protocol", name, PROTOCOLS)
+    if name not in PROTOCOLS:
+        meant = nearest(name, PROTOCOLS)
+        near = meant if "did you mean" in meant else ""
+        raise ValueError(f"unknown protocol {name!r}, allowed: {', '.join(PROTOCOLS)}{near}")
     overrides = dict(overrides or {})
     for field in overrides:
         choose("protocol field", field, {**V5, "max_episode_steps": None})

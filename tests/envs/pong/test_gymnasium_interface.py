@@ -68,12 +68,6 @@ def test_gymnasium_knows_pong_in_whatever_order_both_are_imported(order: str):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 
-def test_looking_for_gymnasium_does_not_use_the_registration_up():
-    code = "import recollect, importlib.util; importlib.util.find_spec('gymnasium')\n"
-    code += f"import gymnasium; gymnasium.spec({ENV_ID!r})"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
-
-
 def test_importing_twice_says_nothing():
     before = gymnasium.spec(ENV_ID)
     with warnings.catch_warnings():
