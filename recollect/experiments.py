@@ -78,6 +78,27 @@ ROWS = [
         ),
     ),
     Experiment(
+        "pong-state-ppo",
+        "Pong on tensors from positions and speeds, as the ALE plays it",
+        dict(
+            env_id="recollect/Pong-v0",
+            env_options=("obs=state",),
+            protocol="v5-pooled",
+            num_envs=256,
+            num_steps=64,
+            num_minibatches=16,
+            update_epochs=4,
+            hidden=(256, 256),
+            learning_rate=1e-3,
+            gamma=0.995,
+            ent_coef=0.003,
+            total_timesteps=16_000_000,
+            checkpoint_every=100,
+            compile="on",
+            threads=1,
+        ),
+    ),
+    Experiment(
         "pong-v5-ppo",
         "Pong from pixels as the ALE plays it, Nature CNN",
         dict(
