@@ -123,7 +123,10 @@ def fidelity_rows(bench: Bench) -> tuple[list[Row], list[Ratio], dict[str, Any]]
     players = {"random": fidelity.random_player(bench.seed), "scripted": fidelity.scripted_player(bench.seed)}
     if bench.run is not None:
         players["trained"] = trained_player(bench.run)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a few games at a time: threads would only wait for each other
     compared = fidelity.compare(list(players.values()), bench.frames, bench.seed)
+    torch.set_num_threads(threads)
     kinds = {name: compared.of(k) for k, name in enumerate(players)}
     rows, ratios = [], []
     for name, (wrong, met) in kinds.items():

@@ -7,6 +7,7 @@ import pytest
 
 from recollect.bench.measure import Ratio, Row, interleave
 from recollect.cli import main
+from recollect.envs.pong import rules
 from recollect.report.schema import validate
 
 
@@ -67,3 +68,33 @@ def test_bench_train_sets_the_loop_beside_its_bound_and_stable_baselines(capsys:
     parts = 4 / rates["training samples"] + 1 / rates["acting"] + 1 / env
     assert bound["value"] == pytest.approx(rates["recollect, bf16"] * parts)
     assert bound["floor"] == 0.85
+
+
+def compared(capsys: pytest.CaptureFixture) -> dict[str, float]:
+    assert main(["bench", "pong", "--frames", "2400", "--repeats", "0", "--json"]) == 0
+    result = last_line(capsys)
+    validate("bench", result)
+    return {row["what"]: row["value"] for row in result["rows"]}
+
+
+@pytest.mark.slow
+def test_bench_pong_finds_no_difference_and_would_find_one(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    rows = compared(capsys)
+    assert rows["scripted play: emulator frames compared"] == 2400
+    assert rows["scripted play: pictures compared"] > 500
+    assert sum(value for what, value in rows.items() if what.endswith("that differ")) == 0
+    monkeypatch.setattr(rules, "TOP", rules.TOP + 1)
+    rows = compared(capsys)
+    assert sum(value for what, value in rows.items() if what.endswith("that differ")) > 0
+
+
+@pytest.mark.slow
+def test_bench_pong_measures_every_speed(capsys: pytest.CaptureFixture):
+    sizes = ["--many-envs", "16", "--picture-envs", "4", "--few-envs", "2"]
+    words = ["bench", "pong", "--frames", "80", "--repeats", "1", "--seconds", "0.05", "--json", *sizes]
+    assert main(words) == 0
+    rows = {row["what"]: row["value"] for row in last_line(capsys)["rows"]}
+    assert rows["state, compiled, 2 environments"] > 0
+    assert rows["pictures, compiled, 4 environments"] > 0
