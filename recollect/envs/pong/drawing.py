@@ -208,7 +208,12 @@ def ball(older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables
     pairs = column[:, :2].repeat_interleave(2, 1)
     same = (pairs == column[:, 2:].repeat(1, 2)).float()
     shared = intersection(lines[:, :2].repeat_interleave(2, 1), lines[:, 2:].repeat(1, 2, 1))
-    rows = brightened(torch.cat([column, pairs], 1), torch.cat([lines, shared], 1), older, newer, greys, ground, tables)
+    # A title screen's ball may be darker than the ground, and then shows only where both frames have it.
+    alone = torch.maximum(greys[1, 0], greys[0, 1]) - ground, torch.maximum(greys[0, 0], greys[1, 1]) - ground
+    both = alone[0] + alone[1] - (greys[1].amax(0) - ground)
+    white = torch.stack([*(level for level in alone for _ in range(2)), both, both, both, both], 1)
+    spots, spans = torch.cat([column, pairs], 1), torch.cat([lines, shared], 1)
+    rows = brightened(white, spots, spans, older, newer, greys, tables)
     twice = (rows[:, 4:] * same[..., None]).unflatten(1, (2, 2)).sum(2)
     return torch.cat([rows[:, :2] - twice, rows[:, 2:4]], 1), column_share(column, 1, tables.columns)
 
@@ -220,11 +225,11 @@ def intersection(one: Tensor, other: Tensor) -> Tensor:
 
 
 def brightened(
-    column: Tensor, lines: Tensor, older: View, newer: View, greys: Tensor, ground: Tensor, tables: Tables
+    white: Tensor, column: Tensor, lines: Tensor, older: View, newer: View, greys: Tensor, tables: Tables
 ) -> Tensor:
     """How much columns of balls brighten their rows over what is behind them: ground, or a paddle. [N, K, 84]
 
-    column: [N, K], lines: [N, K, 2]
+    white: [N, K] over the ground, column: [N, K], lines: [N, K, 2]
     """
     in_left = (column >= LEFT_PADDLE) & (column < LEFT_PADDLE + PADDLE_WIDTH)
     in_right = (column >= RIGHT_PADDLE) & (column < RIGHT_PADDLE + PADDLE_WIDTH)
@@ -233,7 +238,6 @@ def brightened(
     )
     thing = torch.where(in_left, greys[LEFT_GREY][..., None], greys[RIGHT_GREY][..., None])  # [2, N, K]
     behind = pooled(one, other, thing, greys[0][..., None])
-    white = (greys[1].amax(0) - ground)[:, None].expand_as(column)
     spans = [(white, lines[..., 0], lines[..., 1])]
     for grey, first, end in behind:
         inner = intersection(lines, torch.stack([first, end], -1))

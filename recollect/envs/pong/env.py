@@ -178,7 +178,8 @@ class PongEnv(VectorEnv):
             game=self._opening(playing.key, playing.episodes),
             turn=torch.zeros_like(playing.turn),
             button=torch.zeros_like(playing.button),
-            physics=self._physics(playing.key, playing.episodes),
+            # Physics that never changes stays the very same tensors, which ``select`` leaves as they are.
+            physics=self._physics(playing.key, playing.episodes) if self.ranges else playing.physics,
             extra=ram.start(len(none), none.device) if playing.extra else {},
             key=playing.key,
             decisions=playing.decisions,

@@ -17,7 +17,7 @@ CONSTANT = {
     0: 192, 5: 38, 15: 63, 16: 255, 23: 24, 24: 128, 25: 32, 26: 1, 27: 86, 28: 247, 29: 86, 30: 247, 31: 86, 32: 247,
     33: 134, 34: 243, 35: 245, 36: 243, 37: 240, 38: 240, 39: 242, 40: 242, 41: 32, 42: 32, 43: 64, 44: 64, 45: 64,
     46: 188, 47: 65, 48: 189, 52: 37, 53: 37, 59: 109, 61: 37, 62: 37, 63: 192, 65: 192, 66: 192, 68: 192, 70: 247,
-    72: 247, 74: 247, 75: 202, 76: 247, 123: 54, 124: 236, 125: 242, 126: 121, 127: 240,
+    72: 247, 74: 247, 75: 202, 76: 247, 124: 236, 125: 242, 126: 121, 127: 240,
 }
 # fmt: on
 WALL_SOUND, HIT_SOUND, SERVE_SOUND, POINT_SOUND = 131, 195, 71, 14  # kind in the upper bits, frames left in the lower
@@ -43,7 +43,9 @@ def follow(extra: State, before: Game, events: Events) -> State:
         sound = torch.where(happened, begins, sound)
     last_hit = torch.where(events.hit_left, OPPONENT, torch.where(events.hit_right, PLAYER, extra["last_hit"]))
     hits = torch.where(events.serve, 0, (extra["hits"] + hit) & 255)
-    return {"sound": sound, "last_hit": last_hit, "hits": hits, "bounced": 128 * wall.int(), "shown": before.right}
+    still = point | hit | (before.wait > 0) | (before.clock >= rules.LAST_CLOCK)  # only free flight clears the mark
+    bounced = torch.where(wall, 128, torch.where(still, extra["bounced"], 0))
+    return {"sound": sound, "last_hit": last_hit, "hits": hits, "bounced": bounced, "shown": before.right}
 
 
 def memory(game: Game, extra: State) -> Tensor:
@@ -53,12 +55,14 @@ def memory(game: Game, extra: State) -> Tensor:
     fire = torch.where(game.fire, 0, 192)
     title = clock >= rules.LAST_CLOCK
     over = clock > rules.LAST_CLOCK
+    tint = (clock - rules.LAST_CLOCK) // 256 + 1
+    hue = ((clock - 1 - rules.LAST_CLOCK) // 256 + 1) & 15  # of the frame before
     changing = {
         4: torch.where(reads, rules.read_knob(game.knob), rules.FAR_PADDLE),
         7: _last_row(extra["shown"] % 10),
         8: clock & 255,
         9: clock >> 8,
-        10: torch.where(title, (clock - rules.LAST_CLOCK) // 256 + 1, ((clock & 255) == 0).int()),
+        10: torch.where(title, tint, ((clock & 255) == 0).int()),
         11: game.wait,
         12: extra["sound"],
         13: game.left,
@@ -82,6 +86,7 @@ def memory(game: Game, extra: State) -> Tensor:
         71: _digit(game.right % 10),
         73: _digit(game.left // 10),
         75: _digit(game.right // 10),
+        123: torch.where(over & (hue >= 5) & (hue <= 7), 118, 54),
     }
     bytes_N128 = [torch.full_like(clock, CONSTANT.get(at, 0)) for at in range(SIZE)]
     for at, value in changing.items():

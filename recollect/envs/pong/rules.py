@@ -156,8 +156,10 @@ def new_speed(game: Game, events: Events, paddle_N: Tensor, physics: Physics) ->
     along = game.speed_x.abs() + physics.acceleration
     speed_x = torch.where(events.hit_right, (along + game.fire).clamp_max(FASTEST), game.speed_x)
     speed_x = torch.where(events.hit_left, -along.clamp_max(FASTEST), speed_x)
-    bounced = game.speed_y * (physics.bounce_loss - 1)
-    speed_y = torch.where(events.top | events.bottom, bounced, game.speed_y)
+    # A ball that has lost speed may still be at the wall on its way back, and must not be turned again.
+    outwards = torch.where(events.top, game.speed_y <= 0, game.speed_y >= 0)
+    turns = (events.top | events.bottom) & (outwards | (physics.bounce_loss == 0))
+    speed_y = torch.where(turns, game.speed_y * (physics.bounce_loss - 1), game.speed_y)
     line = game.ball_y.floor()
     returned = deflect(line - game.paddle, physics.paddle_height) + physics.spin * (paddle_N - game.paddle)
     speed_y = torch.where(events.hit_right, returned, speed_y)
@@ -186,7 +188,7 @@ def frame(game: Game, turn_N: Tensor, button_N: Tensor, physics: Physics) -> tup
     speed_y = torch.where(flying, speed_y + physics.gravity, speed_y)
 
     nudged_y = game.ball_y + events.top.float() - events.bottom.float()  # one line off the wall
-    gone = (game.wait > 0) | (game.clock > LAST_CLOCK)
+    gone = ((game.wait > 0) & ~events.ends) | (game.clock > LAST_CLOCK)
     ball_y = torch.where(flying, nudged_y + speed_y, torch.where(gone, 0.0, game.ball_y))
     ball_x = torch.where(flying, game.ball_x - speed_x, game.ball_x)
     ball_y = torch.where(events.serve, CENTRE + speed_y, ball_y)

@@ -54,7 +54,7 @@ def look(after: Game, physics: Physics, left_N: Tensor, right_N: Tensor) -> View
         right_lines=_span(right - 14, right - 14 + physics.paddle_height),
         left_score=left_N,
         right_score=torch.where(title >= -1, BLANK, right_N),
-        tint=torch.where(title >= 0, title // 256 + 1, torch.where(after.clock <= FIRST_CLOCK, FIRST_TINT, 0)),
+        tint=torch.where(title >= 0, (title // 256 + 1) & 255, torch.where(after.clock <= FIRST_CLOCK, FIRST_TINT, 0)),
     )
 
 
@@ -92,9 +92,13 @@ def ball_lines(game: Game, columns_N2: Tensor, left: Tensor, right: Tensor, phys
 
 
 def opening(game: Game, physics: Physics) -> View:
-    """What the screen shows right after a reset: the title screen's ball still stands at the left edge."""
+    """What the screen shows where an episode begins. Right after a reset the title screen's ball is still there."""
     view = look(game, physics, game.left, game.right)
-    none = torch.zeros_like(view.ball_columns)  # filled on the device: a captured graph may copy nothing to it
-    first, end = torch.full_like(none, 45.0), torch.full_like(none, 49.0)
-    columns = torch.stack([none[:, 0] + 2, none[:, 0] + 3], -1)
-    return dataclasses.replace(view, ball_columns=columns, ball_lines=torch.stack([first, end], -1))
+    zero = torch.zeros_like(view.ball_columns)  # filled on the device: a captured graph may copy nothing to it
+    columns, lines = torch.stack([zero[:, 0] + 2, zero[:, 0] + 3], -1), torch.stack([zero + 45, zero + 49], -1)
+    reset = (game.clock == rules.START_CLOCK)[:, None]
+    return dataclasses.replace(
+        view,
+        ball_columns=torch.where(reset, columns, view.ball_columns),
+        ball_lines=torch.where(reset[..., None], lines, view.ball_lines),
+    )
