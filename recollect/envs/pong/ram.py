@@ -43,7 +43,8 @@ def follow(extra: State, before: Game, events: Events) -> State:
         sound = torch.where(happened, begins, sound)
     last_hit = torch.where(events.hit_left, OPPONENT, torch.where(events.hit_right, PLAYER, extra["last_hit"]))
     hits = torch.where(events.serve, 0, (extra["hits"] + hit) & 255)
-    still = point | hit | (before.wait > 0) | (before.clock >= rules.LAST_CLOCK)  # only free flight clears the mark
+    # Only free flight clears the mark, and a ball that is still drawn inside the upper wall.
+    still = point | (hit & (before.ball_y >= rules.TOP + 3)) | (before.wait > 0) | (before.clock >= rules.LAST_CLOCK)
     bounced = torch.where(wall, 128, torch.where(still, extra["bounced"], 0))
     return {"sound": sound, "last_hit": last_hit, "hits": hits, "bounced": bounced, "shown": before.right}
 
