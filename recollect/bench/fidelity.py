@@ -1,7 +1,8 @@
-"""Pong on tensors against ale-py, frame by frame: the same actions into both, everything compared, nothing adjusted.
+"""Pong on tensors against ale-py, frame by frame: the same actions into both, nothing ever adjusted.
 
-Each emulator frame's memory is compared with the rules' game, and after every fourth frame of an episode the picture
-of the last two. What was met on the way is counted, so that an empty cell shows what was never compared.
+In each emulator frame all that the rules say is compared with memory (the other bytes are held to it by tests), and
+after every fourth frame of an episode the picture of the last two. What was met on the way is counted, so that an
+empty cell shows what was never compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ LIMIT = 108_000  # frames, Atari's usual end of a game
 STICKY = 0.25
 SKIP = 4  # frames from one comparison of pictures to the next, as an agent sees them
 
-FRAMES, PICTURES = "emulator frames", "pictures"
+FRAMES, PICTURES, PICTURE = "emulator frames", "pictures", "picture"
 
 Player = Callable[[Game], np.ndarray]  # what EACH games want to do next, int [EACH]
 
@@ -90,7 +91,7 @@ def compare(players: Sequence[Player], frames: int, seed: int) -> Report:
     """Play about ``frames`` emulator frames with each player, on both sides."""
     count, chance = EACH * len(players), np.random.default_rng(seed)
     report = Report(count)
-    emulators, usual = Emulators(count), physics.draw({}, torch.zeros(0, 1))
+    emulators, usual = Emulators(count), physics.usual(torch.device("cpu"))
     tables, start = drawing.Tables.on(torch.device("cpu")), rules.start(count, torch.device("cpu"))
     turns, buttons = torch.tensor([TURNS[a] for a in ACTIONS]), torch.tensor(["FIRE" in a for a in ACTIONS])
     game, view, age = start, opening(start, usual), np.zeros(count, dtype=np.int64)
@@ -149,7 +150,7 @@ def compare_pictures(
             wanted = shrink(np.maximum(screens[i], emulators.games[i].getScreenGrayscale()))
             differs[i] = (picture != wanted).any()
         report.add(report.met, PICTURES, np.isin(np.arange(len(age)), due))
-        report.add(report.wrong, "picture", differs)
+        report.add(report.wrong, PICTURE, differs)
     for i in np.flatnonzero(age % SKIP == SKIP - 1):
         screens[i] = emulators.games[i].getScreenGrayscale()
 

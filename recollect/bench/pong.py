@@ -6,7 +6,7 @@ actions, autoreset and scores, through the same contract that training uses, ran
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from recollect.envs.pong import physics, seeing
 from recollect.envs.pong.env import PongEnv
 from recollect.envs.pong.options import ENV_ID, Options
 from recollect.envs.pong.rules import Game
+from recollect.fast import can_compile
 from recollect.run.device import pick_device, synchronise
 
 UNIT = "decisions/s"
@@ -75,7 +76,8 @@ def stepping(num_envs: int, obs: str, compiled: bool, device: torch.device, seco
 
 def speed(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]]:
     """Every side in turn."""
-    fast = "graph-captured" if device.type == "cuda" else "compiled"
+    on_cpu = "compiled" if can_compile() else "eager for want of a compiler"
+    fast = "graph-captured" if device.type == "cuda" else on_cpu
     ale, ale_side = best_ale(bench.picture_envs, bench.seconds)
     wanted = {
         f"state, {fast}, {bench.few_envs:,} environments": (bench.few_envs, "state", True),
@@ -93,15 +95,15 @@ def speed(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]]:
     return list(rows.values()), ratios
 
 
-def trained_player(run: Path) -> fidelity.Player:
-    """The sampled policy of a run that was trained on the state, deciding every fourth frame."""
+def trained_player(run: Path, seed: int) -> fidelity.Player:
+    """The sampled policy, without memory, of a run that was trained on the state; it decides every fourth frame."""
     trained: TrainedPlayer = load(run, device="cpu")
     if trained.config.env.env_id != ENV_ID or "vector" not in trained.obs_spec:
         raise ValueError(f"bench pong plays runs on the state of {ENV_ID}; {run} observes {list(trained.obs_spec)}")
     names = seeing.state_names(True, True)
     if trained.obs_spec["vector"].shape != (len(names),) or getattr(trained.action_spec, "n", 0) != 6:
         raise ValueError(f"bench pong plays runs that see all of {', '.join(names)} and have six actions; not {run}")
-    usual, stream = physics.draw({}, torch.zeros(0, 1)), torch.Generator().manual_seed(0)
+    usual, stream = physics.usual(torch.device("cpu")), torch.Generator().manual_seed(seed)
     wanted, count = np.zeros(fidelity.EACH, dtype=np.int64), 0
 
     def play(game: Game) -> np.ndarray:
@@ -122,7 +124,7 @@ def fidelity_rows(bench: Bench) -> tuple[list[Row], list[Ratio], dict[str, Any]]
     """Compare, print the coverage table, and say what differed."""
     players = {"random": fidelity.random_player(bench.seed), "scripted": fidelity.scripted_player(bench.seed)}
     if bench.run is not None:
-        players["trained"] = trained_player(bench.run)
+        players["trained"] = trained_player(bench.run, bench.seed)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a few games at a time: threads would only wait for each other
     compared = fidelity.compare(list(players.values()), bench.frames, bench.seed)
@@ -133,9 +135,10 @@ def fidelity_rows(bench: Bench) -> tuple[list[Row], list[Ratio], dict[str, Any]]
         for what in (fidelity.FRAMES, fidelity.PICTURES):
             rows.append(Row(f"{name} play: {what} compared", (float(met[what]),), "count"))
         rows.append(Row(f"{name} play: {', '.join(wrong)} that differ", (float(sum(wrong.values())),), "count"))
-        # Some one thing differed in so many places at most.
-        equal = 1 - max(wrong.values()) / met[fidelity.FRAMES]
-        ratios.append(Ratio(f"{name} play, share of frames on which everything is equal, at least", equal, 1.0))
+        pictures = wrong.pop(fidelity.PICTURE)
+        equal = 1 - sum(wrong.values()) / met[fidelity.FRAMES]
+        ratios.append(Ratio(f"{name} play, share of frames with equal memory, reward and end, at least", equal, 1.0))
+        ratios.append(Ratio(f"{name} play, share of equal pictures", 1 - pictures / met[fidelity.PICTURES], 1.0))
     coverage = {cell: {name: met.get(cell, 0) for name, (_, met) in kinds.items()} for cell in fidelity.CELLS}
     empty = [cell for cell, counts in coverage.items() if not sum(counts.values())]
     console = Console(stderr=True)
@@ -157,7 +160,9 @@ def main(bench: Bench) -> int:
         speeds, times = speed(bench, device)
         rows, ratios = rows + speeds, ratios + times
         headline += f"; {_best(speeds, 'state'):,.0f} {UNIT} of state, {_best(speeds, 'pictures'):,.0f} of pictures"
-    flags = ["--frames", str(bench.frames)] + (["--run", str(bench.run)] if bench.run else [])
+    changed = {f.name: getattr(bench, f.name) for f in fields(bench) if f.name not in ("json", "out")}
+    changed = {name: value for name, value in changed.items() if value != getattr(Bench, name)}
+    flags = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     command = shlex.join(["recollect", "bench", "pong", *flags])
     settings = {key: value for key, value in asdict(bench).items() if key not in ("json", "out", "run")}
     config = {**settings, "device": str(device), "coverage": coverage}

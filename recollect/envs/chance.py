@@ -25,7 +25,7 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 
 
 def scramble(x: Tensor) -> Tensor:
-    """A permutation of the int32 numbers in which every bit depends on every other (Ellis, "lowbias32")."""
+    """A permutation of the int32 numbers in which every bit depends on every other (Wellons, "lowbias32")."""
     x = (x ^ _shifted(x, 16)) * 0x7FEB352D
     x = (x ^ _shifted(x, 15)) * -2073254261  # 0x846CA68B
     return x ^ _shifted(x, 16)

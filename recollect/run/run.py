@@ -84,7 +84,8 @@ class Run:
             torch.set_num_threads(threads)
         if self.device.type == "cuda":
             make_current(self.device)
-            torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: acting and learning must agree
+            # fp32 means fp32: acting and learning must agree, and whole numbers stay whole in what is drawn.
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     @property
     def compiled(self) -> bool:

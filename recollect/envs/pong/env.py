@@ -24,7 +24,7 @@ NOOPS, PHYSICS, NOISE, STICKY = 0, 16, 64, 128
 
 @dataclass(frozen=True)
 class Playing:
-    """All that N environments are between two decisions, but for the pictures they have shown. Every field is [N]."""
+    """All that N environments are between two decisions, but for the pictures they have shown: fields are [N]."""
 
     game: Game
     turn: Tensor  # float32, what the sticky controller holds
@@ -32,7 +32,7 @@ class Playing:
     physics: Physics  # [1] where all share it
     extra: State  # what memory holds besides, where that is observed
     key: Tensor  # int32
-    decisions: Tensor  # int32, since the environment was made
+    decisions: Tensor  # int32, since the environments were reset
     steps: Tensor  # int32, of this episode
     episodes: Tensor  # int32, begun so far
 
@@ -82,10 +82,10 @@ class PongEnv(VectorEnv):
         self._buttons = torch.tensor(["FIRE" in name for name in names], device=device)
         self._whiches = {
             purpose: torch.arange(purpose, purpose + count, dtype=torch.int32, device=device)[:, None]
-            for purpose, count in ((NOOPS, 1), (PHYSICS, len(self.ranges)), (NOISE, 4), (STICKY, self._most))
+            for purpose, count in ((NOOPS, 1), (PHYSICS, len(physics.DEFAULTS)), (NOISE, 4), (STICKY, self._most))
         }
         self._skip_draw = torch.tensor([[STICKY - 1]], dtype=torch.int32, device=device)
-        self._usual = physics.draw({}, torch.zeros(0, 1, device=device))
+        self._usual = physics.usual(device)
         self._openings = _openings(self.protocol, self._usual)
         self._tables = drawing.Tables.on(self.device)
         # On a CPU it costs nothing to ask whether an episode ended, and most often none did; a GPU would have to wait.
@@ -100,11 +100,11 @@ class PongEnv(VectorEnv):
     def _uniform(self, key: Tensor, when: Tensor, purpose: int) -> Tensor:
         return chance.uniform(key, when, self._whiches[purpose])
 
-    def _physics(self, key: Tensor, episode: Tensor) -> Physics:
-        """What one episode of each environment is played by."""
+    def _physics(self, key: Tensor, episode: Tensor, before: Physics) -> Physics:
+        """What one episode of each environment is played by; what is not drawn stays as it was before."""
         if not self.ranges:
-            return self._usual
-        return physics.draw(self.ranges, self._uniform(key, episode, PHYSICS))
+            return before
+        return physics.draw(self.ranges, self._uniform(key, episode, PHYSICS), before)
 
     def _opening(self, key: Tensor, episode: Tensor) -> Game:
         """Where one episode of each environment begins: after some no-ops."""
@@ -178,8 +178,7 @@ class PongEnv(VectorEnv):
             game=self._opening(playing.key, playing.episodes),
             turn=torch.zeros_like(playing.turn),
             button=torch.zeros_like(playing.button),
-            # Physics that never changes stays the very same tensors, which ``select`` leaves as they are.
-            physics=self._physics(playing.key, playing.episodes) if self.ranges else playing.physics,
+            physics=self._physics(playing.key, playing.episodes, playing.physics),
             extra=ram.start(len(none), none.device) if playing.extra else {},
             key=playing.key,
             decisions=playing.decisions,
@@ -233,7 +232,7 @@ class PongEnv(VectorEnv):
             game=self._opening(key, zero),
             turn=zero.float(),
             button=zero.bool(),
-            physics=self._physics(key, zero),
+            physics=self._usual,
             extra=ram.start(self.num_envs, self.device) if self.options.obs == "ram" else {},
             key=key,
             decisions=zero,

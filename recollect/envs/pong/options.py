@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from recollect.envs import protocols
-from recollect.envs.pong import drawing, physics, ram, seeing
+from recollect.envs.pong import drawing, physics, ram, rules, seeing
 from recollect.envs.pong.physics import Range
 from recollect.envs.vector import Protocol
 from recollect.types import ObsSpec, TensorSpec
@@ -25,7 +25,7 @@ class Options(protocols.Options):
     """
 
     obs: Literal["pixels", "binary", "ram", "state"] = "pixels"
-    """84x84 grey frames, 80x80 binary ones, the console's 128 bytes, or positions."""
+    """84x84 grey frames, 80x80 binary ones, the console's 128 bytes (which hide nothing), or positions."""
     stack: int = 4
     """Frames that pixels and binary show at once."""
     velocities: bool = True
@@ -65,6 +65,8 @@ class Options(protocols.Options):
         for rule in ("life_loss_ends", "full_actions"):
             if getattr(self, rule):
                 raise ValueError(f"Pong on tensors has one life and its own six actions: {rule} cannot be true")
+        if (self.noop_max or 0) >= rules.START_WAIT:
+            raise ValueError(f"Pong serves after {rules.START_WAIT} frames: noop_max must be less, got {self.noop_max}")
         physics.check_ranges(self.ranges())
 
     def ranges(self) -> dict[str, Range]:

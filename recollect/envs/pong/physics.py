@@ -73,6 +73,8 @@ def check_ranges(ranges: Mapping[str, Range]) -> None:
         if not least <= low <= high <= most:
             given = f"{low:g}" if low == high else f"{low:g}..{high:g}"
             raise ValueError(f"physics {name} must lie in {least:g}..{most:g}, got {given}")
+    if len({"hidden_from", "hidden_to"} & ranges.keys()) == 1:
+        raise ValueError("physics hidden_from and hidden_to go together: the ball is hidden between two columns")
 
 
 def parse_range(name: str, word: str) -> Range:
@@ -84,15 +86,20 @@ def parse_range(name: str, word: str) -> Range:
         raise ValueError(f"physics {name!r} is a number or a range as 8..24, got {word!r}") from None
 
 
-def draw(ranges: Mapping[str, Range], uniform_PN: Tensor) -> Physics:
-    """Physics from uniform numbers, a row for each name in ``ranges`` in order; all other fields are the ALE's."""
-    assert len(uniform_PN) == len(ranges)
-    device = uniform_PN.device
-    drawn = {
-        name: low + (high - low) * uniform_N
-        for (name, (low, high)), uniform_N in zip(ranges.items(), uniform_PN, strict=True)
-    }
-    return Physics(**{n: drawn[n] if n in drawn else torch.tensor([v], device=device) for n, v in DEFAULTS.items()})
+def usual(device: torch.device) -> Physics:
+    """The ALE's, shared by all environments: every field is [1]."""
+    return Physics(**{name: torch.full((1,), value, device=device) for name, value in DEFAULTS.items()})
+
+
+def draw(ranges: Mapping[str, Range], uniform_PN: Tensor, shared: Physics) -> Physics:
+    """``shared`` with the fields of ``ranges`` drawn for each environment. uniform: [P, N], a row for every field
+
+    The other fields stay the very same tensors: a captured graph makes nothing that it does not change.
+    """
+    assert len(uniform_PN) == len(DEFAULTS)
+    number = dict(zip(DEFAULTS, uniform_PN, strict=True))
+    drawn = {name: low + (high - low) * number[name] for name, (low, high) in ranges.items()}
+    return dataclasses.replace(shared, **drawn)
 
 
 def from_tensor(values_NP: Tensor) -> Physics:

@@ -20,7 +20,7 @@ FAR_PADDLE = 110.0  # what odd frames read: the knob of the paddle that nobody h
 
 CENTRE = 128.0
 TOP, BOTTOM = 45.0, 206.0  # at these lines the ball touches a wall
-LEFT_OUT, RIGHT_OUT = 52.0, 205.0  # at these columns a point is lost
+LEFT_OUT, RIGHT_OUT = 52.0, 205.0  # at these columns a point is won, or lost
 LEFT_FACE, RIGHT_FACE, REACH = 66.0, 190.0, 2.0  # the ball touches a paddle up to REACH columns around its face
 LEFT_ABOVE, LEFT_BELOW = -4.0, 14.0  # lines of the ball against the left paddle's even line, when they touch
 RIGHT_ABOVE = -2.0
@@ -114,7 +114,8 @@ def steer(game: Game, turn_N: Tensor, physics: Physics) -> tuple[Tensor, Tensor]
 
 
 def deflect(offset_N: Tensor, height: Tensor | float) -> Tensor:
-    """The vertical speed that a paddle gives: -2 to 2 in bands of a quarter of its height, 3 at its very edge. [N]
+    """The vertical speed that a paddle gives, in bands of a quarter of its height: -2 to 2 for the ALE's, -3 at the
+    upper edge of the opponent's; a short paddle gives more at its lower end. [N]
 
     offset_N: the ball's line less the paddle's.
     """

@@ -37,7 +37,7 @@ class View:
     right_lines: Tensor  # [N, 2] of the player's
     left_score: Tensor  # [N] int32, BLANK for none
     right_score: Tensor  # [N]
-    tint: Tensor  # [N] int32, 0 in play; the title screen walks through all colours
+    tint: Tensor  # [N] int, 0 in play; the title screen walks through all colours
 
 
 def look(after: Game, physics: Physics, left_N: Tensor, right_N: Tensor) -> View:

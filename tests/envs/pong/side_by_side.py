@@ -23,7 +23,7 @@ from recollect.envs.pong.view import look, opening
 from recollect.types import State
 
 CPU = torch.device("cpu")
-USUAL = physics.draw({}, torch.zeros(0, 1))
+USUAL = physics.usual(torch.device("cpu"))
 TABLES = drawing.Tables.on(CPU)
 NOOP, FIRE, RIGHT, LEFT, RIGHTFIRE, LEFTFIRE = range(len(ACTIONS))
 TURN_OF = torch.tensor([TURNS[name] for name in ACTIONS])

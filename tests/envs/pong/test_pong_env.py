@@ -9,6 +9,7 @@ import torch
 from contract import check_contract, draw_actions, play, random_action, rows, same, same_obs
 from side_by_side import FIRE, LEFTFIRE, NOOP, PLACES, RIGHTFIRE, console
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.envs.atari import make_atari
 from recollect.envs.atari_random_skip import shrink
@@ -56,15 +57,43 @@ def test_it_resumes_to_the_bit(obs, physics):
     assert all(same(a, b) for a, b in zip(expected, got, strict=True))
 
 
+@pytest.mark.parametrize("physics", [{}, BLURRED, {"gravity": "0.02"}], ids=["usual", "ranges", "one"])
 @pytest.mark.parametrize("obs", ["pixels", "state"])
-def test_a_decision_keeps_every_shape(obs):
+def test_a_decision_keeps_every_shape(obs, physics):
     """A captured graph is handed copies, and what it made is what it is handed next."""
-    env = PongEnv(3, Options(obs=obs))
+    env = PongEnv(3, Options(obs=obs, **physics))
     env.reset(0)
     copies = map_tensors(Tensor.clone, env._playing)
     after, _ = env._decision(copies, torch.zeros(3, dtype=torch.int64))
     shapes = {name: part.shape for name, part in flatten(copies).items()}
     assert {name: part.shape for name, part in flatten(after).items()} == shapes
+
+
+class Uncapturable(TorchDispatchMode):
+    """Collects what a graph cannot capture: numbers brought from the host, and numbers read back to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten.lift_fresh.default, torch.ops.aten._local_scalar_dense.default):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("physics", [{}, BLURRED], ids=["usual", "ranges"])
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+def test_a_decision_could_be_captured(obs, physics):
+    env = PongEnv(3, Options(obs=obs, **CHANCE, **physics))
+    env._asks = False  # as on a GPU, where the opening observation is part of the graph
+    env.reset(0)
+    with Uncapturable() as watch:
+        env._decision(env._playing, torch.zeros(3, dtype=torch.int64))
+    assert watch.found == []
+    with Uncapturable() as watch:
+        torch.tensor([1.0]).item()
+    assert len(watch.found) == 2, "the watch sees nothing"
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ AT_LEFT = {"ball_x": 66, "speed_x": 1, "ball_y": 105}
 
 
 def world(**numbers: float) -> Physics:
-    return physics.draw({name: (value, value) for name, value in numbers.items()}, torch.zeros(len(numbers), 1))
+    ranges = {name: (value, value) for name, value in numbers.items()}
+    return physics.draw(ranges, torch.zeros(len(physics.DEFAULTS), 1), physics.usual(torch.device("cpu")))
 
 
 def game(**numbers: float) -> Game:
@@ -397,3 +398,24 @@ def history(env: PongEnv) -> Tensor:
         gap = now.ball_y - 6 - now.aim
         told.append(env.step(torch.where(gap < -4, LEFT - 1, torch.where(gap > 4, LEFT, NOOP))).obs["vector"])
     return torch.stack(told)
+
+
+def test_one_range_more_changes_no_other_draw():
+    def heights(**more: str) -> Tensor:
+        env = PongEnv(16, Options(obs="state", paddle_height="8..24", **more))
+        env.reset(3)
+        return env._playing.physics.paddle_height
+
+    assert torch.equal(heights(), heights(gravity="0..0.1", ball_speed="1..2"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hidden_from": "100"}, "hidden_from and hidden_to go together"),
+        ({"noop_max": 59}, "noop_max must be less, got 59"),
+    ],
+)
+def test_options_that_would_do_nothing_or_harm_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Options(**settings)
