@@ -93,6 +93,12 @@ def can_compile() -> bool:
     return found
 
 
+@functools.cache
+def _say_that_it_takes_a_while() -> None:
+    """Once: a person who sees nothing for half a minute thinks that nothing happens."""
+    print("recollect: hot functions are compiled at their first call, which may take a minute", file=sys.stderr)
+
+
 def fast(
     function: Callable, device: torch.device, compiled: bool, changed: Callable[[], Iterable[Tensor]] = tuple
 ) -> Callable:
@@ -101,4 +107,7 @@ def fast(
         return function
     if device.type == "cuda":
         return Graphed(function, changed)
-    return torch.compile(function, dynamic=False) if can_compile() else function
+    if not can_compile():
+        return function
+    _say_that_it_takes_a_while()
+    return torch.compile(function, dynamic=False)

@@ -19,7 +19,7 @@ from recollect.api import load
 from recollect.bench import fidelity
 from recollect.bench.env import best_ale, random_actions
 from recollect.bench.measure import Ratio, Row, Side, interleave, rate_of, report
-from recollect.envs.pong import physics, seeing
+from recollect.envs.pong import drawing, physics, seeing
 from recollect.envs.pong.env import PongEnv
 from recollect.envs.pong.options import ENV_ID, Options
 from recollect.envs.pong.rules import Game
@@ -27,6 +27,7 @@ from recollect.fast import can_compile
 from recollect.run.device import pick_device, synchronise
 
 UNIT = "decisions/s"
+STACK = Options().stack
 TIMES_ALE = 20.0  # the least that pictures should gain over ale-py
 
 
@@ -74,6 +75,20 @@ def stepping(num_envs: int, obs: str, compiled: bool, device: torch.device, seco
     return lambda: rate_of(work, seconds)
 
 
+def moving(device: torch.device, seconds: float) -> Side:
+    """Decisions a second if showing a picture were nothing but memory: three kept ones are read, four are written."""
+    size, each = 2**26, (STACK - 1 + STACK) * drawing.SIZE**2
+    one, other = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
+
+    def work() -> int:
+        for _ in range(4):
+            other.copy_(one)
+        synchronise(device)
+        return 4 * 2 * size // each
+
+    return lambda: rate_of(work, seconds)
+
+
 def speed(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]]:
     """Every side in turn."""
     on_cpu = "compiled" if can_compile() else "eager for want of a compiler"
@@ -87,11 +102,14 @@ def speed(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]]:
     }
     sides: dict[str, Side] = {ale: ale_side}
     sides |= {name: stepping(n, obs, c, device, bench.seconds) for name, (n, obs, c) in wanted.items()}
+    bound, pictures = "pictures, if only memory had to be moved", list(wanted)[-1]
+    sides[bound] = moving(device, bench.seconds)
     rows = interleave(sides, bench.repeats, UNIT)
     ratios = [
         Ratio(f"{name} / {ale}", rows[name].value / rows[ale].value, TIMES_ALE if "pictures" in name else None)
         for name in wanted
     ]
+    ratios.append(Ratio(f"{pictures} / {bound}", rows[pictures].value / rows[bound].value))
     return list(rows.values()), ratios
 
 
@@ -171,4 +189,4 @@ def main(bench: Bench) -> int:
 
 
 def _best(rows: Sequence[Row], what: str) -> float:
-    return max(row.value for row in rows if row.what.startswith(what))
+    return max(row.value for row in rows if row.what.startswith(what) and "only memory" not in row.what)
