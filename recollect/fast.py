@@ -4,7 +4,6 @@ On a GPU a hot function is captured once as a CUDA graph and replayed: hundreds 
 be compiled, which needs a C++ compiler; without one the eager function runs and says so once.
 """
 
-import dataclasses
 import functools
 import os
 import shutil
@@ -15,33 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    """Every tensor in nested dicts (by sorted key: equal states may list theirs otherwise), tuples and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for name in sorted(value):
-            yield from _tensors(value[name])
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name))
-
-
-def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """The same structure with every tensor mapped."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {k: _map(function, v) for k, v in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map(function, v) for v in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: _map(function, getattr(value, f.name)) for f in dataclasses.fields(value)})
-    return value
+from recollect.nested import map_tensors, tensors_of
 
 
 class Graphed:
@@ -60,14 +33,14 @@ class Graphed:
         if self.graph is None:
             self._capture(inputs)
         assert self.graph is not None
-        for fixed, new in zip(_tensors(self.inputs), _tensors(inputs), strict=True):
+        for fixed, new in zip(tensors_of(self.inputs), tensors_of(inputs), strict=True):
             assert fixed.shape == new.shape, f"captured for {list(fixed.shape)}, called with {list(new.shape)}"
             fixed.copy_(new)
         self.graph.replay()
-        return _map(Tensor.clone, self.outputs)
+        return map_tensors(Tensor.clone, self.outputs)
 
     def _capture(self, inputs: Any) -> None:
-        self.inputs = _map(Tensor.clone, inputs)
+        self.inputs = map_tensors(Tensor.clone, inputs)
         before = [(tensor, tensor.detach().clone()) for tensor in self.changed()]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

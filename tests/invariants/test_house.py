@@ -20,6 +20,7 @@ ORDER = (
     "types",
     "rng",
     "config",
+    "nested",
     "fast",
     "ops",
     "envs",

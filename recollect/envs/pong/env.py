@@ -9,13 +9,13 @@ from torch import Tensor
 
 from recollect.envs import chance
 from recollect.envs.pong import drawing, physics, ram, rules, seeing
-from recollect.envs.pong.nested import flatten, map_tensors, select, unflatten
 from recollect.envs.pong.options import ACTIONS, TURNS, Options, card, obs_spec
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View, look, opening
 from recollect.envs.vector import Protocol, RawStep, VectorEnv
 from recollect.fast import fast
+from recollect.nested import flatten, map_tensors, select, unflatten
 from recollect.types import Discrete, Obs, State
 
 # What chance decides, by number: see ``chance.uniform``.
@@ -62,20 +62,22 @@ class PongEnv(VectorEnv):
         *,
         protocol: str = "v5-pooled",
         compiled: bool = False,
+        worlds: Tensor | None = None,
     ):
+        """``worlds``: physics of each environment, [N, P] as ``physics.from_tensor`` reads it; ranges go before."""
         options = options or Options()
         self.num_envs, self.first_env, self.device = num_envs, first_env, torch.device(device)
         self.options, self.ranges = options, options.ranges()
-        self.protocol = card(protocol, options, self.ranges)
+        self.protocol = card(protocol, options, self.ranges, worlds is not None)
         names = {"six": ACTIONS, "three": ACTIONS[:1] + ACTIONS[2:4], "two": ACTIONS[2:4]}[options.actions]
         self.action_spec = Discrete(len(names), names)
         self.obs_spec = obs_spec(options)
         skip = self.protocol.frame_skip
         self._fewest, self._most = skip if isinstance(skip, tuple) else (skip, skip)
-        self._make_tables(names)
+        self._make_tables(names, worlds)
         self._decide = fast(self._decision, self.device, compiled)
 
-    def _make_tables(self, names: tuple[str, ...]) -> None:
+    def _make_tables(self, names: tuple[str, ...], worlds: Tensor | None) -> None:
         """What never changes, on the device: so that nothing is made or copied while playing."""
         device = self.device
         self._turns = torch.tensor([TURNS[name] for name in names], device=device)
@@ -85,14 +87,16 @@ class PongEnv(VectorEnv):
             for purpose, count in ((NOOPS, 1), (PHYSICS, len(physics.DEFAULTS)), (NOISE, 4), (STICKY, self._most))
         }
         self._skip_draw = torch.tensor([[STICKY - 1]], dtype=torch.int32, device=device)
-        self._usual = physics.usual(device)
-        self._openings = _openings(self.protocol, self._usual)
+        usual = physics.usual(device)
+        self._shared = usual if worlds is None else physics.from_tensor(worlds.to(device), self.num_envs)
+        self._noisy = "noise" in self.ranges or worlds is not None
+        self._openings = _openings(self.protocol, usual)
         self._tables = drawing.Tables.on(self.device)
         # On a CPU it costs nothing to ask whether an episode ended, and most often none did; a GPU would have to wait.
         self._asks = self._draws and self.device.type == "cpu"
         self._opening_pictures = None
-        if self._draws and not {"paddle_height", "noise"} & self.ranges.keys():
-            view = opening(self._openings, self._usual)
+        if self._draws and worlds is None and not {"paddle_height", "noise"} & self.ranges.keys():
+            view = opening(self._openings, usual)
             self._opening_pictures = self._picture(view, view)
 
     # Chance.
@@ -117,7 +121,7 @@ class PongEnv(VectorEnv):
     # What is seen.
 
     def _noticed(self, playing: Playing) -> Game:
-        if "noise" not in self.ranges:
+        if not self._noisy:
             return playing.game
         uniform = self._uniform(playing.key, playing.decisions, NOISE)
         normal = 2**0.5 * torch.erfinv((2 * uniform - 1).clamp(-1 + 1e-6, 1 - 1e-6))
@@ -232,7 +236,7 @@ class PongEnv(VectorEnv):
             game=self._opening(key, zero),
             turn=zero.float(),
             button=zero.bool(),
-            physics=self._usual,
+            physics=self._shared,
             extra=ram.start(self.num_envs, self.device) if self.options.obs == "ram" else {},
             key=key,
             decisions=zero,

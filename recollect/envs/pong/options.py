@@ -91,7 +91,7 @@ def obs_spec(options: Options) -> ObsSpec:
     return {"vector": TensorSpec((width,), torch.float32)}
 
 
-def card(protocol: str, options: Options, ranges: dict[str, Range]) -> Protocol:
+def card(protocol: str, options: Options, ranges: dict[str, Range], worlds: bool) -> Protocol:
     """What the rules are, in words for what no field of a protocol says."""
     rules_named = protocols.rules_of(protocol, options.rules())
     seen = {
@@ -102,5 +102,6 @@ def card(protocol: str, options: Options, ranges: dict[str, Range]) -> Protocol:
     }[options.obs]
     pictures = f", {options.stack} stacked, zeros before a reset" if options.obs in ("pixels", "binary") else ""
     changed = [f"{name} {low:g}" + (f"..{high:g}" if high > low else "") for name, (low, high) in ranges.items()]
-    words = f"{seen}{pictures}; {options.actions} actions; physics: {', '.join(changed) or 'as the ALE'}"
+    usual = "each environment its own" if worlds else "as the ALE"
+    words = f"{seen}{pictures}; {options.actions} actions; physics: {', '.join(changed) or usual}"
     return Protocol(env_id=ENV_ID, engine="tensor", extra=words, **rules_named)

@@ -102,11 +102,12 @@ def draw(ranges: Mapping[str, Range], uniform_PN: Tensor, shared: Physics) -> Ph
     return dataclasses.replace(shared, **drawn)
 
 
-def from_tensor(values_NP: Tensor) -> Physics:
+def from_tensor(values_NP: Tensor, num_envs: int) -> Physics:
     """Physics of N environments from a tensor, a column for each field of ``Physics`` in order. [N, P]"""
     names = list(DEFAULTS)
-    if values_NP.dim() != 2 or values_NP.shape[1] != len(names):
-        raise ValueError(f"physics must be [N, {len(names)}]: {', '.join(names)}; got {list(values_NP.shape)}")
+    if values_NP.shape != (num_envs, len(names)):
+        wanted = f"[{num_envs}, {len(names)}]"
+        raise ValueError(f"physics must be {wanted}: {', '.join(names)}; got {list(values_NP.shape)}")
     lows, highs = values_NP.amin(0).tolist(), values_NP.amax(0).tolist()
     check_ranges(dict(zip(names, zip(lows, highs, strict=True), strict=True)))
     return Physics(*values_NP.float().unbind(1))

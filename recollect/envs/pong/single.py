@@ -22,10 +22,10 @@ from torch import Tensor
 from recollect.config import choose, flat_fields, override
 from recollect.envs.pong import drawing, physics, ram, seeing
 from recollect.envs.pong.env import Playing, PongEnv
-from recollect.envs.pong.nested import flatten, unflatten
 from recollect.envs.pong.options import Options
 from recollect.envs.pong.view import look
 from recollect.envs.protocols import PROTOCOLS
+from recollect.nested import flatten, unflatten
 from recollect.types import Discrete as DiscreteSpec
 from recollect.types import Obs
 

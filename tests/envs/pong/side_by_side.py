@@ -16,10 +16,10 @@ from torch import Tensor
 
 from recollect.envs.atari_random_skip import shrink
 from recollect.envs.pong import drawing, physics, ram, rules
-from recollect.envs.pong.nested import map_tensors, select
 from recollect.envs.pong.options import ACTIONS, TURNS
 from recollect.envs.pong.rules import Events, Game
 from recollect.envs.pong.view import look, opening
+from recollect.nested import map_tensors, select
 from recollect.types import State
 
 CPU = torch.device("cpu")

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recollect.envs.atari import make_atari
 from recollect.envs.atari_random_skip import shrink
 from recollect.envs.pong.env import PongEnv
-from recollect.envs.pong.nested import flatten, map_tensors
 from recollect.envs.pong.options import Options
 from recollect.fast import can_compile
+from recollect.nested import flatten, map_tensors
 from recollect.types import Discrete, Step
 
 PONG = "ALE/Pong-v5"

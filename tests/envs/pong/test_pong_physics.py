@@ -308,7 +308,7 @@ def test_physics_from_a_tensor():
     """A column for each number, in order."""
     values = torch.tensor([list(DEFAULTS.values())] * 3)
     values[:, list(DEFAULTS).index("gravity")] = torch.tensor([0.0, 0.25, -0.25])
-    by = physics.from_tensor(values)
+    by = physics.from_tensor(values, len(values))
     assert by.gravity.tolist() == [0.0, 0.25, -0.25]
     assert by.paddle_height.tolist() == [16.0] * 3
     three = dataclasses.replace(game(), **{f.name: getattr(game(), f.name).repeat(3) for f in dataclasses.fields(Game)})
@@ -321,7 +321,7 @@ def test_no_physics_loses_the_ball():
     low, high = torch.tensor(list(LIMITS.values())).T
     extreme = torch.rand(500, len(LIMITS))
     extreme = torch.where(torch.rand(500, len(LIMITS)) < 0.2, extreme.round(), extreme)
-    by = physics.from_tensor(low + (high - low) * extreme)
+    by = physics.from_tensor(low + (high - low) * extreme, len(extreme))
     now, points = rules.start(500, CPU), torch.zeros(500)
     for _ in range(2_000):
         turn, button = torch.randint(-1, 2, (500,)).float(), torch.rand(500) < 0.5
@@ -343,10 +343,13 @@ def values_with(name: str, value: float) -> Tensor:
 @pytest.mark.parametrize(
     ("nonsense", "words"),
     [
-        (lambda: physics.from_tensor(torch.ones(2, 11)), r"\[N, 12\]: ball_speed, .*, noise; got \[2, 11\]"),
-        (lambda: physics.from_tensor(torch.ones(12)), r"got \[12\]"),
-        (lambda: physics.from_tensor(values_with("paddle_height", -1)), "paddle_height must lie in 2..160, got -1..16"),
-        (lambda: physics.from_tensor(values_with("gravity", float("nan"))), "gravity must lie in -1..1, got nan"),
+        (lambda: physics.from_tensor(torch.ones(2, 11), 2), r"\[2, 12\]: ball_speed, .*, noise; got \[2, 11\]"),
+        (lambda: physics.from_tensor(torch.ones(12), 1), r"got \[12\]"),
+        (
+            lambda: physics.from_tensor(values_with("paddle_height", -1), 2),
+            "paddle_height must lie in 2..160, got -1..16",
+        ),
+        (lambda: physics.from_tensor(values_with("gravity", float("nan")), 2), "gravity must lie in -1..1, got nan"),
         (lambda: physics.check_ranges({"paddle_heigth": (8, 8)}), "'paddle_heigth'; did you mean 'paddle_height'"),
         (lambda: Options(paddle_height="24..8"), r"paddle_height must lie in 2..160, got 24\.\.8"),
         (lambda: Options(paddle_height="-3"), "paddle_height must lie in 2..160, got -3"),
@@ -419,3 +422,21 @@ def test_one_range_more_changes_no_other_draw():
 def test_options_that_would_do_nothing_or_harm_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         Options(**settings)
+
+
+@pytest.mark.parametrize("obs", ["pixels", "state"])
+def test_each_environment_may_have_a_world_of_its_own(obs):
+    """Row 1 of a tensor of worlds plays as an environment that was given its numbers as options."""
+    worlds = torch.tensor([list(DEFAULTS.values())]).repeat(3, 1)
+    columns = [list(DEFAULTS).index(name) for name in ("gravity", "paddle_height")]
+    worlds[1, columns] = torch.tensor([0.05, 24.0])
+    many = PongEnv(3, Options(obs=obs), worlds=worlds)
+    alone = PongEnv(1, Options(obs=obs, gravity="0.05", paddle_height="24"), first_env=1)
+    (part,) = many.reset(4)
+    assert torch.equal(many.reset(4)[part][1:2], alone.reset(4)[part])
+    for action in range(100):
+        one, other = many.step(torch.full((3,), action % 6)), alone.step(torch.tensor([action % 6]))
+        assert torch.equal(one.obs[part][1:2], other.obs[part])
+    assert not torch.equal(one.obs[part][0], one.obs[part][1])
+    with pytest.raises(ValueError, match=r"physics must be \[2, 12\]"):
+        PongEnv(2, Options(obs=obs), worlds=worlds)

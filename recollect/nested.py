@@ -1,11 +1,26 @@
-"""Dataclasses and dicts of tensors, handled as one."""
+"""Dataclasses, dicts and tuples of tensors, handled as one."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def tensors_of(value: Any) -> Iterable[Tensor]:
+    """Every tensor in nested dicts (by sorted key: equal states may list theirs otherwise), tuples and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            yield from tensors_of(value[name])
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors_of(part)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from tensors_of(getattr(value, field.name))
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -13,9 +28,12 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):
-        return {name: map_tensors(function, part) for name, part in value.items()}
-    parts = {field.name: map_tensors(function, getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return type(value)(**parts)
+        return {k: map_tensors(function, v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_tensors(function, v) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: map_tensors(function, getattr(value, f.name)) for f in dataclasses.fields(value)})
+    return value
 
 
 def select(rows_N: Tensor, one: Any, other: Any) -> Any:
