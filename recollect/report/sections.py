@@ -180,7 +180,8 @@ def _run_details(run: Run, opened: bool) -> Markup:
         parts.append(elements.note("Other flags of that run, if any, stand in its resolved config below."))
     nested = ("protocol", "hardware", "versions")
     main = {key: value for key, value in run.card.items() if key not in (*nested, "schema_version", "command")}
-    main["wall_s"] = duration(run.card.get("wall_s"))
+    for key in ("wall_s", "cold_start_s"):
+        main[key] = duration(run.card.get(key))
     main["env_steps"] = count(run.card.get("env_steps"))
     cards = [elements.definitions("run", main)]
     cards += [elements.definitions(name, flatten(mapping(run.card.get(name)))) for name in nested]

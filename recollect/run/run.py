@@ -55,6 +55,7 @@ class Run:
         data = resumed.data if resumed else {}
         self.first_update, self.env_steps = data.get("update", 0), data.get("env_steps", 0)
         self.episodes, self.seconds_before = data.get("episodes", 0), data.get("seconds", 0.0)
+        self.cold_start = data.get("cold_start_s", 0.0)
         self.recent: deque[float] = deque(data.get("recent_returns", []), RETURN_WINDOW)
         self.recent_lengths: deque[int] = deque(data.get("recent_lengths", []), RETURN_WINDOW)
         self.status, self.stop_asked, self.stopping = "running", False, False
@@ -91,6 +92,8 @@ class Run:
     def compiled(self) -> bool:
         """Whether hot functions are to be captured or compiled."""
         return self.config.compile == "on" or (self.config.compile == "auto" and self.device.type == "cuda")
+
+    # The first update compiles, captures and warms up; card and page tell its time apart (``cold_start``).
 
     @property
     def seconds(self) -> float:
@@ -141,6 +144,8 @@ class Run:
         synchronise(self.device)
         now = time.perf_counter()
         wall, self.mark = now - self.mark, now
+        if update == self.first_update:
+            self.cold_start += wall
         self.env_steps += self.steps_each
         self.episodes += len(episodes.returns)
         self.recent.extend(episodes.returns)
@@ -196,6 +201,7 @@ class Run:
             "env_steps": self.env_steps,
             "episodes": self.episodes,
             "seconds": self.seconds,
+            "cold_start_s": self.cold_start,
             "recent_returns": list(self.recent),
             "recent_lengths": list(self.recent_lengths),
             "metrics_bytes": self.metrics.durable_size(),
@@ -220,6 +226,7 @@ class Run:
             "commit": commit(),
             "env_steps": self.env_steps,
             "wall_s": round(self.seconds, 3),
+            "cold_start_s": round(self.cold_start, 3),
             "parameters": self.parameters,
             "status": self.status,
             "weights_sha256": self.weights_sha256,
