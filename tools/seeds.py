@@ -1,17 +1,19 @@
 """Train several seeds of an experiment and evaluate each, without pages: for a machine that only computes.
 
-``python tools/seeds.py OUT EXPERIMENT SEED... [--parallel] [-- name=value ...]`` leaves run folders under OUT; bring
-them home without their checkpoints, then ``recollect report`` and ``python tools/record.py`` there.
+``python tools/seeds.py OUT EXPERIMENT SEED... [--parallel] [--unscored] [-- name=value ...]`` leaves run folders under
+OUT; ``tools/pack.py`` packs them, to be evaluated (if unscored), reported and recorded elsewhere.
 """
 
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
-import yaml
+from recollect.config import choose, from_word, leaf_types
+from recollect.experiments import experiment
 
 
-def one(out: Path, experiment: str, seed: int, settings: dict, episodes: int = 100) -> None:
+def one(out: Path, experiment: str, seed: int, settings: dict, scored: bool) -> None:
     """Train, say how it went, evaluate."""
     import recollect
     from recollect.cli import save_evaluation, sentence
@@ -19,24 +21,35 @@ def one(out: Path, experiment: str, seed: int, settings: dict, episodes: int = 1
 
     result = recollect.train(experiment, out=out, seed=seed, **settings)
     print(seed, result, flush=True)
-    print(seed, sentence(save_evaluation(RunFolder(Path(result["run"])), {}, episodes, {})), flush=True)
+    if scored:
+        print(seed, sentence(save_evaluation(RunFolder(Path(result["run"])), {}, 100, {})), flush=True)
+
+
+def settings_of(name: str, pairs: list[str]) -> dict:
+    """``name=value`` words as the experiment's own settings; several values are written with commas."""
+    hints, settings = leaf_types(type(experiment(name).config())), {}
+    for key, _, words in (pair.partition("=") for pair in pairs):
+        hint = choose("setting", key, hints)
+        many = typing.get_origin(hint) is tuple
+        values = tuple(from_word(hint, word, key) for word in words.split(",")) if many else ()
+        settings[key] = values if many else from_word(hint, words, key)
+    return settings
 
 
 def main(words: list[str]) -> int:
     """Seeds one after another, or each in a process of its own."""
-    settings = {}
+    pairs = []
     if "--" in words:
         words, pairs = words[: words.index("--")], words[words.index("--") + 1 :]
-        settings = {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
-    parallel = "--parallel" in words
-    out, experiment, *seeds = [word for word in words if word != "--parallel"]
-    if not parallel:
+    flags = {word for word in words if word in ("--parallel", "--unscored")}
+    out, name, *seeds = [word for word in words if word not in flags]
+    if "--parallel" not in flags:
+        settings = settings_of(name, pairs)
         for seed in seeds:
-            one(Path(out), experiment, int(seed), settings)
+            one(Path(out), name, int(seed), settings, "--unscored" not in flags)
         return 0
-    again = [f"{name}={yaml.safe_dump(value).splitlines()[0]}" for name, value in settings.items()]
-    command = [sys.executable, __file__, out, experiment]
-    children = [subprocess.Popen([*command, seed, "--", *again]) for seed in seeds]
+    command = [sys.executable, __file__, out, name, *flags - {"--parallel"}]
+    children = [subprocess.Popen([*command, seed, "--", *pairs]) for seed in seeds]
     return max(child.wait() for child in children)
 
 
