@@ -29,6 +29,23 @@ def compute_dtype(device: torch.device) -> torch.dtype:
     return torch.get_autocast_dtype(device.type) if on else torch.float32
 
 
+def blocks(frame_BCHW: Tensor, weight_OCKK: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """A convolution with a stride as one without, on blocks of pixels: the same sum, in a shape that hardware likes.
+
+    Each block of stride x stride pixels becomes one pixel with more channels. frame: [B, C, H, W] -> channels last
+    [B, C stride stride, H', W'], weight: [O, C, K, K] -> [O, C stride stride, K / stride, K / stride]
+    """
+    batch, channels, height, width = frame_BCHW.shape
+    out, kernel = weight_OCKK.shape[0], weight_OCKK.shape[-1] // stride
+    high, wide = ((size - kernel * stride) // stride + kernel for size in (height, width))
+    cropped = frame_BCHW[:, :, : high * stride, : wide * stride]
+    split = cropped.reshape(batch, channels, high, stride, wide, stride).permute(0, 2, 4, 1, 3, 5)
+    pixels = split.reshape(batch, high, wide, channels * stride * stride).permute(0, 3, 1, 2)
+    taps = weight_OCKK.reshape(out, channels, kernel, stride, kernel, stride).permute(0, 1, 3, 5, 2, 4)
+    weight = taps.reshape(out, channels * stride * stride, kernel, kernel)
+    return pixels, weight.contiguous(memory_format=torch.channels_last)
+
+
 class MLP(nn.Module):
     """Hidden layers with tanh: the usual network for positions and joint angles."""
 
@@ -77,9 +94,12 @@ class NatureCNN(nn.Module):
     def forward(self, obs: Obs) -> Tensor:
         """obs["frame"]: uint8 [B, C, H, W] -> [B, width]"""
         # Bytes are re-ordered before they widen, and 1/255 scales the few weights instead of the many pixels.
-        bytes_BCHW = obs["frame"].contiguous(memory_format=torch.channels_last)
-        weight, bias = self.first.weight * (1 / 255), self.first.bias
-        first_BCHW = nn.functional.conv2d(bytes_BCHW.to(compute_dtype(bytes_BCHW.device)), weight, bias, stride=4)
+        bytes_BCHW, weight, stride = obs["frame"], self.first.weight * (1 / 255), 4
+        if bytes_BCHW.is_cuda:  # cuDNN is 2.7 times as fast on blocks, oneDNN is not
+            bytes_BCHW, weight, stride = *blocks(bytes_BCHW, weight, stride), 1
+        bytes_BCHW = bytes_BCHW.contiguous(memory_format=torch.channels_last)
+        widened = bytes_BCHW.to(compute_dtype(bytes_BCHW.device))
+        first_BCHW = nn.functional.conv2d(widened, weight, self.first.bias, stride)
         return with_clock(self.hidden(self.convolutions(first_BCHW)), obs)
 
 

@@ -5,6 +5,7 @@ import torch
 
 from recollect.nets.agent import Agent, make_agent
 from recollect.nets.config import NetConfig
+from recollect.nets.encoders import blocks
 from recollect.types import Continuous, Discrete, TensorSpec
 
 CPU = torch.device("cpu")
@@ -134,3 +135,11 @@ def test_the_nature_network_has_its_known_size():
 def test_what_does_not_fit_is_said_in_words(spec: dict, settings: dict, words: str):
     with pytest.raises(ValueError, match=words):
         agent_for(spec, **settings)
+
+
+@pytest.mark.parametrize("size", [(84, 84), (80, 80), (87, 50)])
+def test_a_convolution_on_blocks_is_the_same_convolution(size: tuple[int, int]):
+    frame, weight = torch.rand(2, 3, *size), torch.randn(5, 3, 8, 8)
+    pixels, taps = blocks(frame, weight, stride=4)
+    expected = torch.nn.functional.conv2d(frame, weight, stride=4)
+    torch.testing.assert_close(torch.nn.functional.conv2d(pixels, taps), expected)
