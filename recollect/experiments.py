@@ -99,6 +99,26 @@ ROWS = [
         ),
     ),
     Experiment(
+        "pong-ppo",
+        "Pong on tensors from pixels, as the ALE plays it, Nature CNN; made for a GPU",
+        dict(
+            env_id="recollect/Pong-v0",
+            protocol="v5-pooled",
+            encoder="nature",
+            precision="auto",
+            num_envs=1024,
+            num_steps=32,
+            num_minibatches=8,
+            update_epochs=3,
+            learning_rate=5e-4,
+            clip_coef=0.1,
+            ent_coef=0.003,
+            total_timesteps=8_000_000,
+            checkpoint_every=1000,
+            compile="on",
+        ),
+    ),
+    Experiment(
         "pong-v5-ppo",
         "Pong from pixels as the ALE plays it, Nature CNN",
         dict(

@@ -1,10 +1,12 @@
 """How hot functions are made fast.
 
-On a GPU a hot function is captured once as a CUDA graph and replayed: hundreds of launches become one. On a CPU it may
-be compiled, which needs a C++ compiler; without one the eager function runs and says so once.
+Compiled, many small operations become a few kernels; captured as a CUDA graph, many launches become one. A GPU gets
+both where both pay. A CPU may compile, which needs a C++ compiler; where there is none the eager function runs, and
+says so once.
 """
 
 import functools
+import importlib.util
 import os
 import shutil
 import sys
@@ -24,10 +26,13 @@ class Graphed:
     whatever else the function reads is frozen at the capture. ``changed`` lists the
     tensors that the function changes in place (weights, optimiser state): the warm-up runs before the capture must
     not count, so they are put back.
+
+    ``carries``: the first output is the first input of the next call. It stays in the graph's own memory instead of
+    going out and in again, and the other outputs are lent: they hold until the next call.
     """
 
-    def __init__(self, function: Callable, changed: Callable[[], Iterable[Tensor]] = tuple):
-        self.function, self.changed, self.graph = function, changed, None
+    def __init__(self, function: Callable, changed: Callable[[], Iterable[Tensor]] = tuple, *, carries: bool = False):
+        self.function, self.changed, self.carries, self.graph = function, changed, carries, None
 
     def __call__(self, *inputs: Any) -> Any:
         if self.graph is None:
@@ -35,9 +40,10 @@ class Graphed:
         assert self.graph is not None
         for fixed, new in zip(tensors_of(self.inputs), tensors_of(inputs), strict=True):
             assert fixed.shape == new.shape, f"captured for {list(fixed.shape)}, called with {list(new.shape)}"
-            fixed.copy_(new)
+            if fixed is not new:
+                fixed.copy_(new)
         self.graph.replay()
-        return map_tensors(Tensor.clone, self.outputs)
+        return (self.inputs[0], *self.outputs[1:]) if self.carries else map_tensors(Tensor.clone, self.outputs)
 
     def _capture(self, inputs: Any) -> None:
         self.inputs = map_tensors(Tensor.clone, inputs)
@@ -54,6 +60,9 @@ class Graphed:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.outputs = self.function(*self.inputs)
+            if self.carries:
+                for fixed, new in zip(tensors_of(self.inputs[0]), tensors_of(self.outputs[0]), strict=True):
+                    fixed.copy_(new)
 
 
 @functools.cache
@@ -72,15 +81,30 @@ def _say_that_it_takes_a_while() -> None:
     print("recollect: hot functions are compiled at their first call, which may take a minute", file=sys.stderr)
 
 
-def fast(
-    function: Callable, device: torch.device, compiled: bool, changed: Callable[[], Iterable[Tensor]] = tuple
-) -> Callable:
-    """The fastest form of a hot function on this device: graph-captured, compiled, or as it is."""
-    if not compiled:
-        return function
-    if device.type == "cuda":
-        return Graphed(function, changed)
-    if not can_compile():
+def fused(function: Callable, device: torch.device, compiled: bool) -> Callable:
+    """Compiled for this device where it can be; its arithmetic stays the eager function's, to the bit."""
+    on_gpu = device.type == "cuda"
+    if not compiled or not (importlib.util.find_spec("triton") if on_gpu else can_compile()):
         return function
     _say_that_it_takes_a_while()
-    return torch.compile(function, dynamic=False)
+    # Else a GPU would fuse a product and a sum into one rounding.
+    options: dict[str, Any] | None = {"emulate_precision_casts": True} if on_gpu else None
+    return torch.compile(function, dynamic=False, options=options)
+
+
+def fast(
+    function: Callable,
+    device: torch.device,
+    compiled: bool,
+    changed: Callable[[], Iterable[Tensor]] = tuple,
+    fuse: bool = False,
+) -> Callable:
+    """The fastest form of a hot function on this device: graph-captured, compiled, or as it is.
+
+    ``fuse``: on a GPU, compile it before the capture too. It takes its time at the first call, and loops are unrolled.
+    """
+    if not compiled:
+        return function
+    if device.type != "cuda":
+        return fused(function, device, compiled)
+    return Graphed(torch.compile(function, dynamic=False) if fuse else function, changed)

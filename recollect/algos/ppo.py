@@ -169,7 +169,7 @@ class Learner:
         )
         if compiled and device.type == "cuda":
             self._allocate_moments()
-        self.gradient_step = fast(self._gradient_step, device, compiled, self._changed)
+        self.gradient_step = fast(self._gradient_step, device, compiled, self._changed, config.run.compile == "on")
 
     def _allocate_moments(self) -> None:
         """Give Adam its state before a graph is captured: a step on zero gradients leaves the weights alone."""
@@ -256,7 +256,8 @@ def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
         resume(run, learner, collector)
     else:
         collector.start(seed, agent.initial_state)
-    act, peek = fast(agent.act, device, run.compiled), fast(agent.peek, device, run.compiled)
+    fuse = config.run.compile == "on"
+    act, peek = (fast(f, device, run.compiled, fuse=fuse) for f in (agent.act, agent.peek))
 
     for update in run.updates(
         config.num_updates, config.batch_size, envs[0], sum(map(torch.numel, learner.parameters))

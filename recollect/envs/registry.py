@@ -66,16 +66,18 @@ def make_env(
     first_env: int = 0,
     render: bool = False,
     compiled: bool = False,
+    fuse: bool = True,
 ) -> VectorEnv:
     """The environments that ``config`` names; ``num_envs`` and ``first_env`` pick a slice of a larger batch.
 
-    ``compiled``: engines on tensors whose step is long enough compile it, or capture it on a GPU.
+    ``compiled``: engines on tensors whose step is long enough compile it, or on a GPU capture it too; there ``fuse``
+    says whether to compile, which takes a while.
     """
     count = config.num_envs if num_envs is None else num_envs
     assert count >= 1
     choose("protocol", config.protocol, PROTOCOLS)
     if config.env_id == PONG and config.engine == "auto":
-        return _pong(config, count, device, first_env, compiled)
+        return _pong(config, count, device, first_env, compiled, fuse)
     return engine_of(config)(config, count, device, first_env, render)
 
 
@@ -105,9 +107,9 @@ def _tensor(config: EnvConfig, count: int, device: Any, first_env: int, render: 
     return made(count, options, device, first_env)  # type: ignore[call-arg]
 
 
-def _pong(config: EnvConfig, count: int, device: Any, first_env: int, compiled: bool) -> VectorEnv:
+def _pong(config: EnvConfig, count: int, device: Any, first_env: int, compiled: bool, fuse: bool) -> VectorEnv:
     options = parse_options(PongOptions, config.env_options, "Pong option")
-    return PongEnv(count, options, device, first_env, protocol=config.protocol, compiled=compiled)
+    return PongEnv(count, options, device, first_env, protocol=config.protocol, compiled=compiled, fuse=fuse)
 
 
 def _gymnasium(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:

@@ -69,7 +69,8 @@ def evaluate(agent: Agent, config: EnvConfig, episodes: int, seed: int, device: 
     probe = make_env(config, num_envs=1, device=device)
     probe.close()
     envs, each = split(episodes, probe.tasks, MAX_TENSOR_ENVS if probe.resume == "state" else MAX_ENVS)
-    env = make_env(config, num_envs=envs, device=device)
+    # Captured where that takes no time; to compile for a few thousand steps would take longer than they do.
+    env = make_env(config, num_envs=envs, device=device, compiled=device.type == "cuda", fuse=False)
     try:
         blocks = {
             name: summary(*play(agent, env, each, seed, greedy))

@@ -153,7 +153,7 @@ def draw(older: View, newer: View, tables: Tables) -> Tensor:
     rows = torch.cat([ground_and_corner, one_each, ball_rows, board_rows], 1)  # [N, 14, 84]
     fixed = tables.fixed_columns.expand(len(ground), -1, -1)
     columns = torch.cat([fixed, ball_columns, boards(older, newer, greys, ground, tables)], 1)
-    return (sum_of_products(rows, columns) / AREA).round().to(torch.uint8)  # whole numbers: a tie is one exactly
+    return (sum_of_products(rows, columns) * (1 / AREA)).round().to(torch.uint8)  # whole numbers: a tie stays one
 
 
 def sum_of_products(rows: Tensor, columns: Tensor) -> Tensor:

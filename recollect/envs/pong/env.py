@@ -14,12 +14,14 @@ from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View, look, opening
 from recollect.envs.vector import Protocol, RawStep, VectorEnv
-from recollect.fast import fast
+from recollect.fast import Graphed, fused
 from recollect.nested import flatten, map_tensors, select, unflatten
 from recollect.types import Discrete, Obs, State
 
 # What chance decides, by number: see ``chance.uniform``.
 NOOPS, PHYSICS, NOISE, STICKY = 0, 16, 64, 128
+
+CAPTURED_PICTURES = 4096  # environments whose pictures are shown by a graph, at most
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Outcome:
     reward: Tensor  # [N] float32
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
-    seen: Tensor  # [N, ...] the observation (for pictures: the newest one) after the decision, before any reset
-    first: Tensor | None  # [N, ...] the next episode's first, where one ended; None if it is to be asked for
+    obs: Tensor | None  # [N, ...] what the next action sees; None for pictures
+    final_obs: Tensor | tuple[View, View]  # [N, ...] the same before any reset; of pictures what they are to show
 
 
 class PongEnv(VectorEnv):
@@ -62,9 +64,13 @@ class PongEnv(VectorEnv):
         *,
         protocol: str = "v5-pooled",
         compiled: bool = False,
+        fuse: bool = True,
         worlds: Tensor | None = None,
     ):
-        """``worlds``: physics of each environment, [N, P] as ``physics.from_tensor`` reads it; ranges go before."""
+        """``worlds``: physics of each environment, [N, P] as ``physics.from_tensor`` reads it; ranges go before.
+
+        ``compiled``: a step is made fast at its first call; ``fuse``: on a GPU by a compiler too, which takes a while.
+        """
         options = options or Options()
         self.num_envs, self.first_env, self.device = num_envs, first_env, torch.device(device)
         self.options, self.ranges = options, options.ranges()
@@ -75,7 +81,20 @@ class PongEnv(VectorEnv):
         skip = self.protocol.frame_skip
         self._fewest, self._most = skip if isinstance(skip, tuple) else (skip, skip)
         self._make_tables(names, worlds)
-        self._decide = fast(self._decision, self.device, compiled)
+        self._make_fast(compiled, fuse)
+
+    def _make_fast(self, compiled: bool, fuse: bool) -> None:
+        """Compile and capture what a step consists of."""
+        captured, compiled = compiled and self.device.type == "cuda", compiled and (fuse or self.device.type == "cpu")
+        self._decide, self._draw, self._show = (
+            fused(function, self.device, compiled) for function in (self._decision, self._picture, self._shown)
+        )
+        self._lends = captured
+        if captured:
+            self._decide = Graphed(self._decide, carries=True)
+        # In a graph inputs and outputs have places of their own: launches cost more for few pictures, copies for many.
+        if captured and (not compiled or self.num_envs <= CAPTURED_PICTURES):
+            self._show = Graphed(self._show)
 
     def _make_tables(self, names: tuple[str, ...], worlds: Tensor | None) -> None:
         """What never changes, on the device: so that nothing is made or copied while playing."""
@@ -93,7 +112,7 @@ class PongEnv(VectorEnv):
         self._openings = _openings(self.protocol, usual)
         self._tables = drawing.Tables.on(self.device)
         # On a CPU it costs nothing to ask whether an episode ended, and most often none did; a GPU would have to wait.
-        self._asks = self._draws and self.device.type == "cpu"
+        self._asks = self.device.type == "cpu"
         self._opening_pictures = None
         if self._draws and worlds is None and not {"paddle_height", "noise"} & self.ranges.keys():
             view = opening(self._openings, usual)
@@ -127,18 +146,13 @@ class PongEnv(VectorEnv):
         normal = 2**0.5 * torch.erfinv((2 * uniform - 1).clamp(-1 + 1e-6, 1 - 1e-6))
         return seeing.as_noticed(playing.game, playing.physics, normal)
 
-    def _see(self, playing: Playing, views: tuple[View, View] | None) -> Tensor:
-        """One observation of each environment, of pictures the newest. [N, ...]"""
+    def _see(self, playing: Playing) -> Tensor:
+        """One observation of each environment, where that is no picture. [N, ...]"""
         options = self.options
-        if options.obs == "state":
-            game = self._noticed(playing)
-            return seeing.state_vector(game, playing.physics, options.velocities, options.opponent)
         if options.obs == "ram":
             return ram.memory(playing.game, playing.extra)
-        if views is None:
-            view = opening(self._noticed(playing), playing.physics)
-            views = (view, view)
-        return self._picture(*views)
+        game = self._noticed(playing)
+        return seeing.state_vector(game, playing.physics, options.velocities, options.opponent)
 
     def _picture(self, older: View, newer: View) -> Tensor:
         """What two frames show together, or the newer one alone. uint8 [N, H, W]"""
@@ -150,9 +164,19 @@ class PongEnv(VectorEnv):
 
     def _first(self, playing: Playing) -> Tensor:
         """The observation that opens the episode which each environment has just begun. [N, ...]"""
+        if not self._draws:
+            return self._see(playing)
         if self._opening_pictures is None:
-            return self._see(playing, None)
+            view = opening(self._noticed(playing), playing.physics)
+            return self._picture(view, view)
         return self._opening_pictures[self._noops(playing.key, playing.episodes - 1)]
+
+    def _shown(
+        self, stack: Tensor, views: tuple[View, View], playing: Playing, ended_N: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The newest pictures after a decision, and the same before any reset. uint8 [N, stack, H, W] each"""
+        final = torch.cat([stack[:, 1:], self._picture(*views)[:, None]], 1)
+        return select(ended_N, self._first_stack(self._first(playing)), final), final
 
     @property
     def _draws(self) -> bool:
@@ -169,11 +193,13 @@ class PongEnv(VectorEnv):
         limit = self.protocol.max_episode_steps
         truncated = (steps >= limit) & ~terminated if limit else torch.zeros_like(terminated)
         playing = dataclasses.replace(playing, decisions=before.decisions + 1, steps=steps)
-        seen = self._see(playing, views)
         fresh = self._begin(playing)
-        first = None if self._asks else self._first(fresh)
-        after = select(terminated | truncated, fresh, playing)
-        return after, Outcome(reward, terminated, truncated, seen, first)
+        ended = terminated | truncated
+        after = select(ended, fresh, playing)
+        if views is not None:
+            return after, Outcome(reward, terminated, truncated, None, views)
+        final = self._see(playing)
+        return after, Outcome(reward, terminated, truncated, select(ended, self._see(fresh), final), final)
 
     def _begin(self, playing: Playing) -> Playing:
         """The next episode of every environment."""
@@ -256,22 +282,21 @@ class PongEnv(VectorEnv):
     def _obs(self, stack: Tensor) -> Obs:
         if self._draws:
             return {"frame": stack}
-        return {"vector": stack.float() / 255 if self.options.obs == "ram" else stack}
+        return {"vector": stack.float() * (1 / 255) if self.options.obs == "ram" else stack}
 
     def _send(self, action: Tensor) -> None:
         self._action = action
 
     def _recv(self) -> RawStep:
         self._playing, outcome = self._decide(self._playing, self._action)
+        if self._lends:
+            kept = {name: getattr(outcome, name).clone() for name in ("reward", "terminated", "truncated")}
+            outcome = dataclasses.replace(outcome, **kept)
         ended = outcome.terminated | outcome.truncated
-        final = outcome.seen
-        if self._draws:
-            final = torch.cat([self._stack[:, 1:], outcome.seen[:, None]], 1)
-        if self._asks and not bool(ended.any()):
-            self._stack = final
+        if outcome.obs is None:
+            self._stack, final = self._pictures(outcome.final_obs, ended)
         else:
-            first = self._first(self._playing) if outcome.first is None else outcome.first
-            self._stack = select(ended, self._first_stack(first), final)
+            self._stack, final = (part.clone() if self._lends else part for part in (outcome.obs, outcome.final_obs))
         return RawStep(
             obs=self._obs(self._stack),
             reward=outcome.reward,
@@ -279,11 +304,20 @@ class PongEnv(VectorEnv):
             truncated=outcome.truncated,
             final_obs=self._obs(final),
             round_end=outcome.reward != 0,
-            may_truncate=self.device.type != "cpu" or bool(outcome.truncated.any()),
+            may_truncate=not self._asks or bool(outcome.truncated.any()),
         )
 
+    def _pictures(self, views: tuple[View, View], ended_N: Tensor) -> tuple[Tensor, Tensor]:
+        """What the next action sees, and what there was to see before any reset. uint8 [N, stack, H, W] each"""
+        if not self._asks:
+            return self._show(self._stack, views, self._playing, ended_N)
+        final = torch.cat([self._stack[:, 1:], self._draw(*views)[:, None]], 1)
+        if not bool(ended_N.any()):
+            return final, final
+        return select(ended_N, self._first_stack(self._first(self._playing)), final), final
+
     def _state_dict(self) -> dict[str, Tensor]:
-        return {"stack": self._stack, **flatten(self._playing)}
+        return {"stack": self._stack, **{name: part.clone() for name, part in flatten(self._playing).items()}}
 
     def _load_state_dict(self, state: dict[str, Tensor]) -> Obs:
         self._reset(0)

@@ -113,13 +113,18 @@ def steer(game: Game, turn_N: Tensor, physics: Physics) -> tuple[Tensor, Tensor]
     return knob, torch.where(reads, ((game.aim + read_knob(knob)) * 0.5).floor(), game.aim)
 
 
+def quotient(one: Tensor | float, other: Tensor | float) -> Tensor | float:
+    """one / other, float32 [N]. Compiled for a GPU, float32's own division may be off in the last bit."""
+    return (one / other.double()).float() if isinstance(other, Tensor) else one / other
+
+
 def deflect(offset_N: Tensor, height: Tensor | float) -> Tensor:
     """The vertical speed that a paddle gives, in bands of a quarter of its height: -2 to 2 for the ALE's, -3 at the
     upper edge of the opponent's; a short paddle gives more at its lower end. [N]
 
     offset_N: the ball's line less the paddle's.
     """
-    return ((offset_N + 3) * (4 / height)).floor() - 2
+    return ((offset_N + 3) * quotient(4, height)).floor() - 2
 
 
 def touches(game: Game, paddle_N: Tensor, face: float, above: float, below: Tensor | float) -> Tensor:
@@ -172,7 +177,7 @@ def new_speed(game: Game, events: Events, paddle_N: Tensor, physics: Physics) ->
 
 def move_opponent(game: Game, events: Events, ball_y: Tensor, physics: Physics) -> tuple[Tensor, Tensor]:
     """The left paddle goes after the ball, and rests in every eighth frame. Its line, and where it sees the ball."""
-    seen_y = torch.where(events.serve, ball_y, game.seen_y + (ball_y - game.seen_y) / (1 + physics.opponent_lag))
+    seen_y = torch.where(events.serve, ball_y, game.seen_y + quotient(ball_y - game.seen_y, 1 + physics.opponent_lag))
     opponent = torch.where(events.serve, CENTRE, game.opponent)
     step = (seen_y.floor() - opponent).sign() * physics.opponent_speed
     return torch.where((game.clock & 7) == 0, opponent, opponent + step), seen_y

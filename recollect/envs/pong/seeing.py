@@ -48,13 +48,14 @@ def state_vector(game: Game, physics: Physics, velocities: bool, opponent: bool)
     visible = (on_field(game) & ~hidden).float()
 
     def place(position: Tensor) -> Tensor:
-        return (position - PLACE) / SPREAD
+        return (position - PLACE) * (1 / SPREAD)
 
     parts = [place(game.paddle), visible, place(game.ball_x) * visible, place(game.ball_y) * visible]
     if velocities:
         # Every other frame the paddle goes half the way to where its knob points.
-        paddle_speed = (rules.read_knob(game.knob) - game.paddle) / 4
-        parts += [paddle_speed / PADDLE_SPEED, -game.speed_x / SPEED * visible, game.speed_y / SPEED * visible]
+        paddle_speed = (rules.read_knob(game.knob) - game.paddle) * 0.25
+        across, down = -game.speed_x * (1 / SPEED), game.speed_y * (1 / SPEED)
+        parts += [paddle_speed * (1 / PADDLE_SPEED), across * visible, down * visible]
     if opponent:
         parts.append(place(game.opponent))
     return torch.stack(parts, -1)

@@ -15,6 +15,7 @@ from recollect.envs.atari import make_atari
 from recollect.envs.atari_random_skip import shrink
 from recollect.envs.pong.env import PongEnv
 from recollect.envs.pong.options import Options
+from recollect.envs.pong.view import opening
 from recollect.fast import can_compile
 from recollect.nested import flatten, map_tensors
 from recollect.types import Discrete, Step
@@ -86,10 +87,10 @@ class Uncapturable(TorchDispatchMode):
 @pytest.mark.parametrize("obs", OBSERVATIONS)
 def test_a_decision_could_be_captured(obs, physics):
     env = PongEnv(3, Options(obs=obs, **CHANCE, **physics))
-    env._asks = False  # as on a GPU, where the opening observation is part of the graph
+    env._asks = False  # as on a GPU, which would have to wait for the answer
     env.reset(0)
     with Uncapturable() as watch:
-        env._decision(env._playing, torch.zeros(3, dtype=torch.int64))
+        env.step(torch.zeros(3, dtype=torch.int64))
     assert watch.found == []
     with Uncapturable() as watch:
         torch.tensor([1.0]).item()
@@ -279,7 +280,8 @@ def test_an_episode_opens_with_the_picture_of_its_own_game():
     shown = env.reset(0)["frame"]
     for _ in range(2):
         assert len(env._playing.game.clock.unique()) > 3
-        assert torch.equal(shown[:, 3], env._see(env._playing, None))
+        view = opening(env._playing.game, env._playing.physics)
+        assert torch.equal(shown[:, 3], env._picture(view, view))
         assert not shown[:, :3].any()
         for step in play(env, draw_actions(env, random_action, 2)):
             shown = step.obs["frame"]

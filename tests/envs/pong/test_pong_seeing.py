@@ -43,7 +43,7 @@ def test_the_state_is_where_things_are():
     assert 0 < there.float().mean() < 1
     for name, at in (("paddle", 51), ("opponent", 50), ("ball_x", 49), ("ball_y", 54)):
         expected = (memory[:, at] - 128) / 80
-        assert torch.equal(seen[name], expected * there if "ball" in name else expected), name
+        torch.testing.assert_close(seen[name], expected * there if "ball" in name else expected, msg=name)
     signed = memory - 256 * (memory > 127)
     assert torch.equal(seen["ball_speed_x"], -signed[:, 58] / 4 * there)
     assert torch.equal(seen["ball_speed_y"], signed[:, 56] / 4 * there)
