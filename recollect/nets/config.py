@@ -11,11 +11,15 @@ class NetConfig:
     """Encoder, memory core and heads."""
 
     encoder: str = "mlp"
-    """mlp, nature, small, or your own as mine.py:MyEncoder."""
+    """mlp, cnn, cnn3d, cnn3d2d, nature, small, or your own as mine.py:MyEncoder."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the mlp's hidden layers."""
+    activation: Literal["tanh", "relu", "none"] = "tanh"
+    """What follows each of the mlp's hidden layers."""
     cnn_width: int = 512
-    """Features after a CNN's hidden layer."""
+    """Features that a CNN gives out; cnn3d2d gives twice as many."""
+    difference: bool = False
+    """Encoders see the differences of successive frames instead of the frames."""
     core: str = "none"
     """Memory between encoder and heads: none, gru, or your own as mine.py:MyCore."""
     core_width: int = 128
