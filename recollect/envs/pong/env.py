@@ -9,10 +9,11 @@ from torch import Tensor
 
 from recollect.envs import chance
 from recollect.envs.pong import drawing, physics, ram, rules, seeing
-from recollect.envs.pong.options import ACTIONS, TURNS, Options, card, obs_spec
+from recollect.envs.pong.options import TURNS, Options, card, obs_spec
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View, look, opening
+from recollect.envs.protocols import FEWER
 from recollect.envs.vector import Protocol, RawStep, VectorEnv
 from recollect.fast import fast
 from recollect.nested import flatten, map_tensors, select, unflatten
@@ -69,7 +70,7 @@ class PongEnv(VectorEnv):
         self.num_envs, self.first_env, self.device = num_envs, first_env, torch.device(device)
         self.options, self.ranges = options, options.ranges()
         self.protocol = card(protocol, options, self.ranges, worlds is not None)
-        names = {"six": ACTIONS, "three": ACTIONS[:1] + ACTIONS[2:4], "two": ACTIONS[2:4]}[options.actions]
+        names = FEWER[options.actions]
         self.action_spec = Discrete(len(names), names)
         self.obs_spec = obs_spec(options)
         skip = self.protocol.frame_skip
