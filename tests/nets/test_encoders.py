@@ -114,6 +114,33 @@ def test_bf16_is_coarser_and_no_more(name: str, difference: bool):
     assert 1e-5 < (half - full).norm() / full.norm() < 3e-2
 
 
+# What they compute
+
+CONVOLUTIONS = {  # stride and padding of each
+    "cnn": ((4, 2), (2, 1)),
+    "nature": ((4, 0), (2, 0), (1, 0)),
+    "small": ((4, 0), (2, 0), (1, 0)),
+    "cnn3d": (((2, 4, 4), (0, 2, 2)), (2, (0, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_bend_and_the_last_layer_as_it_should(name: str):
+    """Written out layer by layer: rectified convolutions, then a linear layer, rectified in Mnih et al. alone."""
+    spec = spec_of(11)
+    encoder, frame = build(name, spec), frames(spec)
+    weights = list(encoder.parameters())
+    *pairs, last = zip(weights[::2], weights[1::2], strict=True)
+    x = frame.float()[:, None] if name == "cnn3d" else frame.float()
+    convolve = nn.functional.conv3d if name == "cnn3d" else nn.functional.conv2d
+    for (weight, bias), (stride, padding) in zip(pairs, CONVOLUTIONS[name], strict=True):
+        x = convolve(x, weight, bias, stride, padding).clamp(min=0)
+    x = nn.functional.linear(x.flatten(1), *last)
+    expected = x.clamp(min=0) if name in ("nature", "small") else x
+    assert close(said(encoder, frame), expected)
+    assert (expected.min() < 0) == (name in ("cnn", "cnn3d"))
+
+
 # What they read
 
 
