@@ -78,6 +78,24 @@ def test_binary_frames_are_those_of_pong_on_tensors(rules: dict):
     assert points > 2
 
 
+def test_binary_frames_through_the_end_of_a_game():
+    """Of the decision that ends it, ale-py shows the frames before the newest; the next game begins alike."""
+    shape = {"obs": "binary", "stack": 3, "actions": "two"}
+    ale = make_atari(PONG, 1, protocol="no-sticky", options=AtariOptions(**shape))
+    ours = PongEnv(1, PongOptions(**shape), protocol="no-sticky")
+    ale.reset(0)
+    ours.reset(0)
+    for _ in range(1500):
+        theirs, mine = (env.step(torch.tensor([0])) for env in (ale, ours))
+        assert torch.equal(theirs.obs["frame"], mine.obs["frame"])
+        assert theirs.terminated.equal(mine.terminated)
+        if theirs.terminated:
+            break
+    assert theirs.terminated and theirs.stats.episode_length > 700
+    assert torch.equal(theirs.final_obs["frame"][:, :-1], mine.final_obs["frame"][:, :-1])
+    assert theirs.final_obs["frame"][:, -1].sum() > 16
+
+
 def test_binary_keeps_the_contract():
     def make(num_envs: int, first_env: int):
         options = AtariOptions(obs="binary", stack=2, actions="two", max_episode_steps=30)
