@@ -15,9 +15,10 @@ from torch import Tensor
 from recollect.envs.atari_base import import_ale
 from recollect.envs.atari_random_skip import shrink
 from recollect.envs.pong import drawing, physics, rules
-from recollect.envs.pong.options import ACTIONS, TURNS
+from recollect.envs.pong.options import TURNS
 from recollect.envs.pong.rules import Events, Game
 from recollect.envs.pong.view import View, look, opening
+from recollect.envs.protocols import ACTIONS
 from recollect.nested import map_tensors, select
 
 EACH = 8  # games side by side of each kind of play

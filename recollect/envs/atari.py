@@ -20,19 +20,19 @@ import torch
 
 from recollect.envs.atari_base import (
     HEIGHT,
-    STACK,
     WIDTH,
     AtariBase,
     Played,
     atari_protocol,
+    binary,
     import_ale,
     rom_of,
 )
 from recollect.envs.atari_random_skip import RandomSkipAtari
-from recollect.envs.protocols import PROTOCOLS, Options
+from recollect.envs.protocols import PROTOCOLS, AtariOptions
 from recollect.envs.vector import Protocol, VectorEnv
 
-__all__ = ["PROTOCOLS", "AtariEnv", "Options", "make_atari"]
+__all__ = ["PROTOCOLS", "AtariEnv", "AtariOptions", "make_atari"]
 
 NEVER = 2**30  # ale-py's own limit in emulator frames, out of reach
 
@@ -43,7 +43,7 @@ def make_atari(
     *,
     protocol: str = "v5-pooled",
     overrides: Mapping[str, Any] | None = None,
-    options: Options | None = None,
+    options: AtariOptions | None = None,
     device: torch.device | str = "cpu",
     num_threads: int = 0,
     first_env: int = 0,
@@ -51,14 +51,16 @@ def make_atari(
 ) -> VectorEnv:
     """N games of ``env_id`` by the rules of a named protocol (``PROTOCOLS`` says what each means).
 
-    ``options`` and ``overrides`` change single rules, the first as the command line parses them. ``num_threads`` 0
-    lets ale-py choose; ``render`` keeps a coloured copy of environment 0 for ``render()``.
+    ``options`` and ``overrides`` change single rules, the first as the command line parses them, observations and
+    actions among them. ``num_threads`` 0 lets ale-py choose; ``render`` keeps a coloured copy of environment 0 for
+    ``render()``.
     """
-    rom = rom_of(env_id)
-    card = atari_protocol(env_id, protocol, {**(options.chosen() if options else {}), **(overrides or {})})
+    rom, options = rom_of(env_id), options or AtariOptions()
+    card = atari_protocol(env_id, protocol, {**options.chosen(), **(overrides or {})}, options)
+    where: dict[str, Any] = {"options": options, "device": device, "first_env": first_env}
     if isinstance(card.frame_skip, tuple):
-        return RandomSkipAtari(rom, num_envs, card, device=device, first_env=first_env)
-    return AtariEnv(rom, num_envs, card, device=device, num_threads=num_threads, first_env=first_env, render=render)
+        return RandomSkipAtari(rom, num_envs, card, **where)
+    return AtariEnv(rom, num_envs, card, num_threads=num_threads, render=render, **where)
 
 
 class AtariEnv(AtariBase):
@@ -73,21 +75,29 @@ class AtariEnv(AtariBase):
         num_envs: int,
         protocol: Protocol,
         *,
+        options: AtariOptions | None = None,
         device: torch.device | str = "cpu",
         num_threads: int = 0,
         first_env: int = 0,
         render: bool = False,
     ):
-        self._games = _vector_env(rom, num_envs, protocol, num_threads=num_threads)
+        options = options or AtariOptions()
+        self._binary = options.obs == "binary"
+        shape = {"stack": options.stack, "whole": self._binary}
+        self._games = _vector_env(rom, num_envs, protocol, num_threads=num_threads, **shape)
         actions = tuple(action.name for action in self._games.ale.get_action_set())
-        super().__init__(num_envs, protocol, actions, device, first_env)
+        super().__init__(num_envs, protocol, actions, device, first_env, options)
         self._painter = _vector_env(rom, 1, protocol, num_threads=1, colour=True) if render else None
 
     def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._painter is not None:
             self._picture = self._painter.reset(seed=seeds[:1])[0][0, 0]
         frames, info = self._games.reset(seed=seeds)
-        return frames, info["lives"]
+        return self._see(frames), info["lives"]
+
+    def _see(self, frames: np.ndarray) -> np.ndarray:
+        """The observation that ale-py's frames make. [N, K, H, W]"""
+        return binary(frames) if self._binary else frames
 
     def _act(self, action: np.ndarray) -> None:
         self._games.send(action)
@@ -98,10 +108,10 @@ class AtariEnv(AtariBase):
         frames, reward, over, _, info = self._games.recv()
         if self._painter is not None:
             self._picture = self._painter.recv()[0][0, 0]
-        final = frames
+        final = frames = self._see(frames)
         if over.any():
             final = frames.copy()
-            final[over] = info["final_obs"][over]
+            final[over] = self._see(info["final_obs"][over])
         return Played(frames, final, reward, over, info["lives"])
 
     def _restart(self, played: Played, capped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +121,7 @@ class AtariEnv(AtariBase):
         if self._painter is not None and capped[0]:
             self._picture = _reset_rows(self._painter, capped[:1])[0][0, 0]
         frames, info = _reset_rows(self._games, capped)
-        return frames, info["lives"]
+        return self._see(frames), info["lives"]
 
     def render(self) -> np.ndarray:
         """The picture of environment 0, uint8 [210, 160, 3]."""
@@ -129,10 +139,19 @@ def _reset_rows(games: Any, rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.
     return games.reset(seed=np.full(rows.sum(), -1), options={"reset_mask": rows})
 
 
-def _vector_env(rom: str, num_envs: int, protocol: Protocol, *, num_threads: int, colour: bool = False) -> Any:
-    """ale-py's vector environment, every option stated; ``colour`` draws whole screens instead of observations."""
+def _vector_env(
+    rom: str,
+    num_envs: int,
+    protocol: Protocol,
+    *,
+    num_threads: int,
+    stack: int = 1,
+    whole: bool = False,
+    colour: bool = False,
+) -> Any:
+    """ale-py's vector environment, every option stated; ``whole`` leaves screens at their size, ``colour`` as well."""
     ale_py = import_ale()
-    height, width = _screen_size(ale_py, rom) if colour else (HEIGHT, WIDTH)
+    height, width = _screen_size(ale_py, rom) if whole or colour else (HEIGHT, WIDTH)
     return ale_py.vector_env.AtariVectorEnv(
         rom,
         num_envs,
@@ -148,7 +167,7 @@ def _vector_env(rom: str, num_envs: int, protocol: Protocol, *, num_threads: int
         img_height=height,
         img_width=width,
         grayscale=not colour,
-        stack_num=1 if colour else STACK,
+        stack_num=stack,
         frameskip=protocol.frame_skip,
         maxpool=protocol.max_pool and not colour,  # pooling would draw moving things twice
         noop_max=protocol.noop_max + 1 if protocol.noop_max else 0,  # ale-py draws from 0..noop_max - 1

@@ -17,11 +17,14 @@ from torch import Tensor
 
 from recollect.config import choose
 from recollect.envs.host import HostEnv, Upload
-from recollect.envs.protocols import rules_of
+from recollect.envs.pong.seeing import BINARY_SIZE, BINARY_TOP
+from recollect.envs.protocols import FEWER, AtariOptions, rules_of
 from recollect.envs.vector import Protocol, RawStep
 from recollect.types import Discrete, Obs, TensorSpec
 
-STACK, HEIGHT, WIDTH = 4, 84, 84
+HEIGHT, WIDTH = 84, 84
+PONG = "ALE/Pong-v5"
+GROUNDS = (87, 107)  # the greys of Pong's empty field: in play, and in a game's first two frames
 
 
 def import_ale() -> ModuleType:
@@ -43,13 +46,20 @@ def rom_of(env_id: str) -> str:
     return choose("game", env_id, {f"ALE/{rom.title().replace('_', '')}-v5": rom for rom in roms})
 
 
-def atari_protocol(env_id: str, name: str, overrides: Mapping[str, Any] | None = None) -> Protocol:
+def atari_protocol(
+    env_id: str, name: str, overrides: Mapping[str, Any] | None = None, options: AtariOptions | None = None
+) -> Protocol:
     """The card of a named protocol with single fields overridden, ``frame_skip`` perhaps by a range (low, high)."""
     rules = rules_of(name, overrides)
+    options = options or AtariOptions()
+    if options.obs == "binary" and env_id != PONG:
+        raise ValueError(f"obs=binary erases Pong's background; {env_id} shows pixels")
+    seen = {"pixels": "grey 84x84 by area mean", "binary": "binary 80x80"}[options.obs]
+    actions = f"{options.actions} actions; " if options.actions else ""
     return Protocol(
         env_id=env_id,
         engine="ale-py" if isinstance(rules["frame_skip"], int) else "ale-py, one by one",
-        extra="grey 84x84 by area mean, 4 stacked, three of zeros after a reset; FIRE opens games, not lives",
+        extra=f"{seen}, {options.stack} stacked, zeros before a reset; {actions}FIRE opens games, not lives",
         **rules,
     )
 
@@ -58,8 +68,8 @@ def atari_protocol(env_id: str, name: str, overrides: Mapping[str, Any] | None =
 class Played:
     """One decision as an emulator tells it, in numpy."""
 
-    frames: np.ndarray  # [N, 4, 84, 84] uint8, the emulator's present stack, in memory that nobody writes again
-    final: np.ndarray  # [N, 4, 84, 84] uint8, the stack after the action, before any reset; may be ``frames`` itself
+    frames: np.ndarray  # [N, K, H, W] uint8, the emulator's present stack, in memory that nobody writes again
+    final: np.ndarray  # [N, K, H, W] uint8, the stack after the action, before any reset; may be ``frames`` itself
     reward: np.ndarray  # [N] raw
     over: np.ndarray  # [N] bool, the game ended
     lives: np.ndarray  # [N] int
@@ -69,16 +79,29 @@ class AtariBase(HostEnv):
     """The step limit, lost lives and rounds on top of an emulator (see the module's docstring).
 
     An engine writes ``_begin``, ``_act``, ``_advance`` and ``_restart``. The limit is counted here, in decisions.
+    K frames are stacked.
     """
 
     def __init__(
-        self, num_envs: int, protocol: Protocol, actions: tuple[str, ...], device: torch.device | str, first_env: int
+        self,
+        num_envs: int,
+        protocol: Protocol,
+        actions: tuple[str, ...],
+        device: torch.device | str,
+        first_env: int,
+        options: AtariOptions | None = None,
     ):
+        """actions: names of all that the emulator takes, of which ``options`` may leave fewer."""
+        self.options = options or AtariOptions()
         self.num_envs, self.first_env = num_envs, first_env
         self.device = torch.device(device)
         self.protocol = protocol
-        self.obs_spec = {"frame": TensorSpec((STACK, HEIGHT, WIDTH), torch.uint8, 0, 255)}
-        self.action_spec = Discrete(len(actions), actions)
+        binary = self.options.obs == "binary"
+        size = (BINARY_SIZE, BINARY_SIZE) if binary else (HEIGHT, WIDTH)
+        self.obs_spec = {"frame": TensorSpec((self.options.stack, *size), torch.uint8, 0, 1 if binary else 255)}
+        names = FEWER[self.options.actions] if self.options.actions else actions
+        self._numbers = _numbers(names, actions, protocol.env_id)
+        self.action_spec = Discrete(len(names), names)
         self._upload = Upload(self.device)
         self._has_rounds = protocol.env_id == "ALE/Pong-v5"  # each nonzero reward is a point
         self._limit = protocol.max_episode_steps or np.iinfo(np.int64).max
@@ -87,11 +110,11 @@ class AtariBase(HostEnv):
 
     @abstractmethod
     def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start all games. seeds: [N] -> frames [N, 4, 84, 84], lives [N]"""
+        """Start all games. seeds: [N] -> frames [N, K, H, W], lives [N]"""
 
     @abstractmethod
     def _act(self, action: np.ndarray) -> None:
-        """Start a decision. action: [N] int64"""
+        """Start a decision. action: [N] int64, as the emulator numbers them"""
 
     @abstractmethod
     def _advance(self) -> Played:
@@ -99,7 +122,7 @@ class AtariBase(HostEnv):
 
     @abstractmethod
     def _restart(self, played: Played, capped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Reset what must start anew: capped [N] bool met the limit -> frames [N, 4, 84, 84], lives [N]"""
+        """Reset what must start anew: capped [N] bool met the limit -> frames [N, K, H, W], lives [N]"""
 
     # What it gets.
 
@@ -110,7 +133,7 @@ class AtariBase(HostEnv):
         return self._upload({"frame": frames})
 
     def _send(self, action: Tensor) -> None:
-        self._act(self._host_action(action))
+        self._act(self._numbers[self._host_action(action)])
 
     def _recv(self) -> RawStep:
         played = self._advance()
@@ -132,7 +155,7 @@ class AtariBase(HostEnv):
     ) -> np.ndarray:
         """Zero the frames from before the training episode; the present stack, a copy where ``final`` must differ.
 
-        frames, final: [N, 4, 84, 84]; lost, ended: [N] bool
+        frames, final: [N, K, H, W]; lost, ended: [N] bool
         """
         _keep_newest(final, self._age + 2)
         if final is frames and lost.any():
@@ -169,7 +192,28 @@ class AtariBase(HostEnv):
         )
 
 
+def binary(screen: np.ndarray) -> np.ndarray:
+    """Pong's field, every second line and column, 1 where something stands on it. uint8 [..., 210, 160] -> [80, 80]
+
+    Empty screens, as of a stack's beginning, stay empty.
+    """
+    field = np.ascontiguousarray(screen[..., BINARY_TOP : BINARY_TOP + 2 * BINARY_SIZE : 2, ::2])
+    stands = field != 0
+    for ground in GROUNDS:
+        stands &= field != ground
+    return stands.view(np.uint8)
+
+
+def _numbers(names: tuple[str, ...], actions: tuple[str, ...], env_id: str) -> np.ndarray:
+    """The emulator's number of each named action. [A] int64"""
+    for name in names:
+        if name not in actions:
+            raise ValueError(f"{env_id} does not know the action {name}, only {', '.join(actions)}")
+    return np.array([actions.index(name) for name in names], dtype=np.int64)
+
+
 def _keep_newest(stack: np.ndarray, count: np.ndarray) -> None:
-    """Zero all but the newest ``count`` frames, in place. stack: [N, 4, 84, 84]; count: [N] int"""
-    for row in np.flatnonzero(count < STACK):
-        stack[row, : STACK - count[row]] = 0
+    """Zero all but the newest ``count`` frames, in place. stack: [N, K, H, W]; count: [N] int"""
+    size = stack.shape[1]
+    for row in np.flatnonzero(count < size):
+        stack[row, : size - count[row]] = 0

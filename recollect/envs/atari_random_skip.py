@@ -10,7 +10,8 @@ import math
 import numpy as np
 import torch
 
-from recollect.envs.atari_base import HEIGHT, STACK, WIDTH, AtariBase, Played, import_ale
+from recollect.envs.atari_base import HEIGHT, WIDTH, AtariBase, Played, binary, import_ale
+from recollect.envs.protocols import AtariOptions
 from recollect.envs.vector import Protocol
 from recollect.rng import stream_seed
 
@@ -26,6 +27,7 @@ class RandomSkipAtari(AtariBase):
         num_envs: int,
         protocol: Protocol,
         *,
+        options: AtariOptions | None = None,
         device: torch.device | str = "cpu",
         first_env: int = 0,
     ):
@@ -40,18 +42,19 @@ class RandomSkipAtari(AtariBase):
         self._fire = protocol.fire_reset and any(action.value == FIRE for action in self._actions)
         assert isinstance(protocol.frame_skip, tuple)
         self._skips = protocol.frame_skip
-        super().__init__(num_envs, protocol, tuple(action.name for action in self._actions), device, first_env)
+        super().__init__(num_envs, protocol, tuple(action.name for action in self._actions), device, first_env, options)
+        self._see = binary if self.options.obs == "binary" else shrink
 
     def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self._draws = [np.random.default_rng(stream_seed(int(seed), "frame_skip")) for seed in seeds]
         for game, seed in zip(self._games, seeds, strict=True):
             game.setInt("random_seed", int(seed))
             game.loadROM(self._rom)  # the seed takes effect when the game is loaded
-        self._stack = np.zeros((self.num_envs, STACK, HEIGHT, WIDTH), dtype=np.uint8)
+        self._stack = np.zeros((self.num_envs, *self.obs_spec["frame"].shape), dtype=np.uint8)
         return self._open(np.ones(self.num_envs, dtype=bool))
 
     def _open(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Begin a game on ``rows`` [N] bool. -> frames [N, 4, 84, 84], lives [N]"""
+        """Begin a game on ``rows`` [N] bool. -> frames [N, K, H, W], lives [N]"""
         stack = self._stack.copy()
         for i in np.flatnonzero(rows):
             game = self._games[i]
@@ -64,7 +67,7 @@ class RandomSkipAtari(AtariBase):
                 if game.game_over():
                     game.reset_game()
             stack[i] = 0
-            stack[i, -1] = shrink(game.getScreenGrayscale())
+            stack[i, -1] = self._see(game.getScreenGrayscale())
         self._stack = stack
         return stack, self._lives_now()
 
@@ -81,7 +84,7 @@ class RandomSkipAtari(AtariBase):
         reward = np.zeros(self.num_envs)
         for i, action in enumerate(self._pending):
             screen, reward[i] = self._play(i, int(action))
-            stack[i, -1] = shrink(screen)
+            stack[i, -1] = self._see(screen)
         self._stack = stack
         over = np.array([game.game_over() for game in self._games])
         return Played(stack, stack, reward, over, self._lives_now())

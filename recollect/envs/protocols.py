@@ -1,8 +1,8 @@
 """Named sets of Atari rules: what a protocol's name stands for, and single rules on top of it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from recollect.config import choose, nearest
 
@@ -61,8 +61,31 @@ class Options:
     """Decisions until a game is truncated, 0 for no limit; the default is 108,000 frames."""
 
     def chosen(self) -> dict[str, Any]:
-        """The rules that were given."""
-        return {field: value for field, value in asdict(self).items() if value is not None}
+        """The rules that were given; what a subclass adds is none of them."""
+        given = {field.name: getattr(self, field.name) for field in fields(Options)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+ACTIONS = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")  # as the ALE numbers those that Pong knows
+FEWER = {"six": ACTIONS, "three": ACTIONS[:1] + ACTIONS[2:4], "two": ACTIONS[2:4]}
+
+
+@dataclass(frozen=True)
+class AtariOptions(Options):
+    """What can be chosen about a game of the ALE, named as it is for Pong on tensors."""
+
+    obs: Literal["pixels", "binary", "ram", "state"] = "pixels"
+    """84x84 grey frames or, of Pong, 80x80 binary ones; the others are shown by Pong on tensors."""
+    stack: int = 4
+    """Frames shown at once."""
+    actions: Literal["six", "three", "two"] | None = None
+    """Only NOOP, RIGHT and LEFT; only RIGHT and LEFT, in Pong up and down; none for all that the game knows."""
+
+    def __post_init__(self) -> None:
+        if self.stack < 1:
+            raise ValueError(f"Atari's stack must be at least 1, got {self.stack}")
+        if self.obs in ("ram", "state"):
+            raise ValueError(f"ALE games show pixels or binary; obs={self.obs} is shown by recollect/Pong-v0")
 
 
 def rules_of(name: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:

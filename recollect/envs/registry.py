@@ -13,8 +13,7 @@ from recollect.envs.gymnasium import GymnasiumEnv, make_single
 from recollect.envs.pong.env import PongEnv
 from recollect.envs.pong.options import ENV_ID as PONG
 from recollect.envs.pong.options import Options as PongOptions
-from recollect.envs.protocols import PROTOCOLS
-from recollect.envs.protocols import Options as AtariOptions
+from recollect.envs.protocols import PROTOCOLS, AtariOptions
 from recollect.envs.vector import VectorEnv
 
 

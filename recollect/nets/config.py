@@ -11,11 +11,19 @@ class NetConfig:
     """Encoder, memory core and heads."""
 
     encoder: str = "mlp"
-    """mlp, nature, small, or your own as mine.py:MyEncoder."""
+    """mlp, fourier, cnn, cnn3d, cnn3d2d, nature, small, or your own as mine.py:MyEncoder."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the mlp's hidden layers."""
+    activation: Literal["tanh", "relu", "none"] = "tanh"
+    """What follows each of the mlp's hidden layers."""
+    frequencies: int = 4
+    """Waves of each number that fourier sees, each half as long as the one before."""
     cnn_width: int = 512
-    """Features after a CNN's hidden layer."""
+    """Features that a CNN gives out; cnn3d2d gives twice as many."""
+    difference: bool = False
+    """Encoders see the differences of successive frames instead of the frames."""
+    background: int = 0
+    """Brightness of frames where nothing is, subtracted before the network sees them: 87 in Pong's grey."""
     core: str = "none"
     """Memory between encoder and heads: none, gru, or your own as mine.py:MyCore."""
     core_width: int = 128
@@ -31,4 +39,6 @@ class NetConfig:
 
     def __post_init__(self) -> None:
         limit(self, "hidden", "cnn_width", "core_width", low=1)
+        limit(self, "background", low=0, high=255)
+        limit(self, "frequencies", low=0)
         limit(self, "initial_log_std")

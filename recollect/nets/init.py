@@ -7,7 +7,7 @@ from torch import nn
 
 RELU_GAIN = math.sqrt(2)
 
-LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
+LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d, nn.Conv3d)
 
 
 def orthogonal(layer: LayerT, gain: float = RELU_GAIN) -> LayerT:

@@ -8,6 +8,7 @@ import pytest
 from recollect.bench.measure import Ratio, Row, interleave
 from recollect.cli import main
 from recollect.envs.pong import rules
+from recollect.nets.encoders import ENCODERS
 from recollect.report.schema import validate
 
 
@@ -68,6 +69,20 @@ def test_bench_train_sets_the_loop_beside_its_bound_and_stable_baselines(capsys:
     parts = 4 / rates["training samples"] + 1 / rates["acting"] + 1 / env
     assert bound["value"] == pytest.approx(rates["recollect, bf16"] * parts)
     assert bound["floor"] == 0.85
+
+
+@pytest.mark.slow
+def test_bench_encoders_measures_every_encoder_in_both_ways(capsys: pytest.CaptureFixture):
+    words = ["--rows", "4", "--acting", "2", "--seconds", "0.01", "--repeats", "1", "--device", "cpu", "--json"]
+    assert main(["bench", "encoders", *words]) == 0
+    result = last_line(capsys)
+    validate("bench", result)
+    rates = {row["what"]: row["value"] for row in result["rows"]}
+    assert min(rates.values()) > 0
+    for encoder in ENCODERS:
+        for what in ("training", "acting"):
+            assert any(name.startswith(f"{encoder}, ") and f"{what}, fp32" in name for name in rates), encoder
+    assert "--rows 4 --acting 2 --device cpu" in result["command"]
 
 
 def compared(capsys: pytest.CaptureFixture) -> dict[str, float]:

@@ -176,7 +176,8 @@ def test_atari_by_its_rules(cli: Cli, tmp_path: Path):
     pytest.importorskip("ale_py")
     pong = (*PONG, "--out", tmp_path)
     refused(cli(*pong, "--env-id", "ALE/Pogn-v5"), "'ALE/Pogn-v5'", "did you mean 'ALE/Pong-v5'")
-    refused(cli(*pong, "--encoder", "mlp"), "encoder 'mlp' reads 'vector'", "the observation has frame")
+    refused(cli(*pong, "--env-options", "stack=1", "--difference"), "at least 2 stacked frames", "shows 1")
+    refused(cli(*pong, "--env-options", "obs=state"), "obs=state is shown by recollect/Pong-v0")
     refused(cli(*pong, "--env-options", "stiky=0.1"), "unknown Atari option 'stiky'", "did you mean 'sticky'")
     refused(cli(*pong, "--env-options", "sticky=2"), "sticky", "0..1, got 2.0")
 

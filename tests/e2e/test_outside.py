@@ -75,6 +75,17 @@ def test_a_network_of_ones_own(cli: Cli, folder: Path):
 
 
 @pytest.mark.slow
+def test_an_encoder_of_frames_of_ones_own(cli: Cli, folder: Path):
+    """With and without differences, which it gets for nothing."""
+    pong = ("--env-id", "recollect/Pong-v0", "--env-options", "obs=binary", "max_episode_steps=40")
+    page, flags = "encoders.md", ("--encoder", "mine.py:RowsAndColumns")
+    whole_way(cli, page, folder, *flags, quick=(*QUICK, *pong))
+    done(shell("train", "cartpole-ppo", *QUICK, *pong, *flags, "--difference", cwd=folder))
+    said = refused(cli("train", "cartpole-ppo", *QUICK, "--encoder", f"{folder / 'mine.py'}:RowsAndColumns"))
+    assert said.endswith("encoder 'RowsAndColumns' reads 'frame', but the observation has vector")
+
+
+@pytest.mark.slow
 def test_a_gymnasium_environment_of_ones_own(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch):
     page, flags = "add-an-environment.md", ("--env-id", "mine.py:Recall")
     run = whole_way(cli, page, folder, *flags)

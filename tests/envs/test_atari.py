@@ -11,7 +11,7 @@ from contract import check_contract, draw_actions, play, random_action
 from single_game import SingleGame
 
 from recollect.config import parse_options
-from recollect.envs.atari import PROTOCOLS, Options, make_atari
+from recollect.envs.atari import PROTOCOLS, AtariOptions, make_atari
 from recollect.envs.atari_base import AtariBase, Played, atari_protocol
 from recollect.rng import stream_seed
 
@@ -304,7 +304,7 @@ def test_named_protocols():
 
 
 def test_options_come_from_the_command_line():
-    options = parse_options(Options, ("sticky=0", "clip_reward=true", "max_episode_steps=9"), "Atari option")
+    options = parse_options(AtariOptions, ("sticky=0", "clip_reward=true", "max_episode_steps=9"), "Atari option")
     protocol = make_atari(PONG, 1, options=options).protocol
     assert (protocol.sticky, protocol.clip_reward, protocol.max_episode_steps) == (0.0, True, 9)
     assert protocol.max_pool

@@ -125,7 +125,7 @@ def test_the_nature_network_has_its_known_size():
 @pytest.mark.parametrize(
     ("spec", "settings", "words"),
     [
-        (FRAME, {"encoder": "mlp"}, "reads 'vector'"),
+        ({"clock": TensorSpec((1,), torch.float32)}, {"encoder": "mlp"}, "reads 'vector' or 'frame'"),
         (VECTOR, {"encoder": "nature"}, "reads 'frame'"),
         (VECTOR, {"encoder": "mpl"}, "did you mean 'mlp'"),
         (VECTOR, {"core": "gur"}, "did you mean 'gru'"),

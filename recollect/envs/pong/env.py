@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from recollect.envs import chance
-from recollect.envs.pong import drawing, physics, ram, rules, seeing
-from recollect.envs.pong.options import ACTIONS, TURNS, Options, card, obs_spec
+from recollect.envs.pong import drawing, openings, physics, ram, rules, seeing
+from recollect.envs.pong.options import TURNS, Options, card, obs_spec
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import View, look, opening
-from recollect.envs.vector import Protocol, RawStep, VectorEnv
+from recollect.envs.protocols import FEWER
+from recollect.envs.vector import RawStep, VectorEnv
 from recollect.fast import Graphed, fused
 from recollect.nested import flatten, map_tensors, select, unflatten
 from recollect.types import Discrete, Obs, State
@@ -75,7 +76,7 @@ class PongEnv(VectorEnv):
         self.num_envs, self.first_env, self.device = num_envs, first_env, torch.device(device)
         self.options, self.ranges = options, options.ranges()
         self.protocol = card(protocol, options, self.ranges, worlds is not None)
-        names = {"six": ACTIONS, "three": ACTIONS[:1] + ACTIONS[2:4], "two": ACTIONS[2:4]}[options.actions]
+        names = FEWER[options.actions]
         self.action_spec = Discrete(len(names), names)
         self.obs_spec = obs_spec(options)
         skip = self.protocol.frame_skip
@@ -109,7 +110,7 @@ class PongEnv(VectorEnv):
         usual = physics.usual(device)
         self._shared = usual if worlds is None else physics.from_tensor(worlds.to(device), self.num_envs)
         self._noisy = "noise" in self.ranges or worlds is not None
-        self._openings = _openings(self.protocol, usual)
+        self._openings = openings.openings(self.protocol, usual)
         self._tables = drawing.Tables.on(self.device)
         # On a CPU it costs nothing to ask whether an episode ended, and most often none did; a GPU would have to wait.
         self._asks = self.device.type == "cpu"
@@ -131,7 +132,7 @@ class PongEnv(VectorEnv):
 
     def _opening(self, key: Tensor, episode: Tensor) -> Game:
         """Where one episode of each environment begins: after some no-ops."""
-        return _pick(self._openings, self._noops(key, episode))
+        return openings.pick(self._openings, self._noops(key, episode))
 
     def _noops(self, key: Tensor, episode: Tensor) -> Tensor:
         """How many no-ops open an episode, counted from the fewest that there may be. int64 [N]"""
@@ -330,23 +331,3 @@ class PongEnv(VectorEnv):
         game = map_tensors(lambda part: part[:1], self._playing.game)
         alone = map_tensors(lambda part: part[:1], self._playing.physics)
         return drawing.screen(look(game, alone, game.left, game.right))
-
-
-def _pick(games: Game, index_N: Tensor) -> Game:
-    """The games of these numbers. index: int64 [N]"""
-    return map_tensors(lambda part: part[index_N], games)
-
-
-def _openings(protocol: Protocol, usual: Physics) -> Game:
-    """Games after 0, 1, ... no-ops, the first of them FIRE where the protocol has a fire reset. Every field is [M]"""
-    device = usual.noise.device
-    game = rules.start(1, device)
-    still, fire = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.bool, device=device)
-    games = []
-    for number in range(max(protocol.noop_max, int(protocol.fire_reset)) + 1):
-        games.append(game)
-        game, _, _ = rules.frame(game, still, fire | (protocol.fire_reset and number == 0), usual)
-    games = games[int(protocol.fire_reset) :]
-    return Game(
-        **{field.name: torch.cat([getattr(g, field.name) for g in games]) for field in dataclasses.fields(Game)}
-    )

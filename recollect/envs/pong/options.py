@@ -1,8 +1,7 @@
 """What can be chosen about Pong on tensors, and what that makes of its rules and observations."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -13,7 +12,6 @@ from recollect.envs.vector import Protocol
 from recollect.types import ObsSpec, TensorSpec
 
 ENV_ID = "recollect/Pong-v0"
-ACTIONS = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")  # as the ALE numbers those that Pong knows
 TURNS = {"NOOP": 0.0, "FIRE": 0.0, "RIGHT": -1.0, "LEFT": 1.0, "RIGHTFIRE": -1.0, "LEFTFIRE": 1.0}
 
 
@@ -74,11 +72,6 @@ class Options(protocols.Options):
         given = {name: getattr(self, name) for name in physics.DEFAULTS}
         return {name: physics.parse_range(name, str(word)) for name, word in given.items() if word is not None}
 
-    def rules(self) -> dict[str, Any]:
-        """The rules on top of the protocol that were given."""
-        shared = {field.name for field in dataclasses.fields(protocols.Options)}
-        return {name: value for name, value in self.chosen().items() if name in shared}
-
 
 def obs_spec(options: Options) -> ObsSpec:
     """What is observed."""
@@ -93,7 +86,7 @@ def obs_spec(options: Options) -> ObsSpec:
 
 def card(protocol: str, options: Options, ranges: dict[str, Range], worlds: bool) -> Protocol:
     """What the rules are, in words for what no field of a protocol says."""
-    rules_named = protocols.rules_of(protocol, options.rules())
+    rules_named = protocols.rules_of(protocol, options.chosen())
     seen = {
         "pixels": "grey 84x84 by area mean",
         "binary": "binary 80x80",

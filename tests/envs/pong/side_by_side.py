@@ -16,9 +16,10 @@ from torch import Tensor
 
 from recollect.envs.atari_random_skip import shrink
 from recollect.envs.pong import drawing, physics, ram, rules
-from recollect.envs.pong.options import ACTIONS, TURNS
+from recollect.envs.pong.options import TURNS
 from recollect.envs.pong.rules import Events, Game
 from recollect.envs.pong.view import look, opening
+from recollect.envs.protocols import ACTIONS
 from recollect.nested import map_tensors, select
 from recollect.types import State
 
