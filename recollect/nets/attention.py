@@ -130,7 +130,9 @@ class Segment:
         steps, device = reset_TN.shape[0], reset_TN.device
         self.state, self.look_back = state, look_back
         self.block = min(steps, block or max(look_back, LEAST_BLOCK))
-        clock_N, time_T1 = state["clock"], torch.arange(steps, device=device)[:, None]
+        # Where the segment opens an episode nothing cached is kept, whatever it holds: NaN weighted by 0 is NaN.
+        clock_N = state["clock"].masked_fill(reset_TN[0], 0)
+        time_T1 = torch.arange(steps, device=device)[:, None]
         began_TN = torch.where(reset_TN, time_T1, -clock_N).cummax(0).values
         self.clock_TN = time_T1 - began_TN
         # Cached keys, oldest first: ages W..1 at the first step, whose own clock is the state's.
@@ -170,7 +172,6 @@ class Segment:
         age_NS = (clock_N[:, None] - torch.arange(slots, device=clock_N.device)) % slots
         index_NS = self.key_episode_NS.shape[1] - 1 - age_NS
         kept_NS = age_NS <= clock_N[:, None]
-        # A slot as old as W + 1 steps before a segment of one is asked for nothing: its age is at most W.
         state = {"clock": clock_N + 1}
         for name, sequence_NHSd in self.sequences.items():
             index = index_NS[:, None, :, None].expand(-1, sequence_NHSd.shape[1], -1, sequence_NHSd.shape[3])
