@@ -11,20 +11,20 @@ from recollect.nets.positions import Memory
 
 
 class Look(nn.Module):
-    """h + attention(h)."""
+    """h + attention(norm(h))."""
 
     def __init__(self, config: NetConfig):
         super().__init__()
-        self.attention = Attention(config.core_width, config)
+        self.norm, self.attention = nn.LayerNorm(config.core_width), Attention(config.core_width, config)
         self.ring_shapes = self.attention.ring_shapes
 
     def forward(self, h_TND: Tensor, memory: Memory, index: int) -> Tensor:
         """[T, N, D] -> the same shape."""
-        return h_TND + self.attention(h_TND, memory, index)
+        return h_TND + self.attention(self.norm(h_TND), memory, index)
 
 
 class LookBack(AttentionCore):
-    """One look, whatever ``core_layers`` says: an embedding is linear, so keys are linear in the features."""
+    """One look, whatever ``core_layers`` says; the norm keeps its scores finite."""
 
     def __init__(self, width: int, config: NetConfig):
         super().__init__(width, config, [Look(config)])

@@ -6,6 +6,8 @@ A layer is a module with ``ring_shapes`` = ((H, d), (H, e)), the heads of its ke
 Gradients never reach the stored state: it belongs to the weights that acted.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -69,7 +71,8 @@ class AttentionCore(nn.Module):
         dtype = torch.bfloat16 if uses_bf16(self.precision, torch.device(device).type) else torch.float32
         state = {"clock": torch.zeros(num_envs, dtype=torch.int64, device=device)}
         for i, layer in enumerate(self.layers):
-            for name, (heads, width) in zip(("key", "value"), layer.ring_shapes, strict=True):
+            shapes: Any = layer.ring_shapes
+            for name, (heads, width) in zip(("key", "value"), shapes, strict=True):
                 shape = (num_envs, heads, self.look_back + 1, width)
                 state[f"{name}.{i}"] = torch.zeros(shape, dtype=dtype, device=device)
         return state

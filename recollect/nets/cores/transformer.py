@@ -1,4 +1,7 @@
-"""A Transformer over a band of past steps (Vaswani et al. 2017). The reference: one block, width 128, 8 heads, rotary."""
+"""A Transformer over a band of past steps (Vaswani et al. 2017).
+
+The reference is the source's: one block of width 128, 8 heads, rotary positions.
+"""
 
 from torch import Tensor, nn
 
