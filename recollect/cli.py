@@ -308,7 +308,7 @@ USAGE = f"""recollect {__version__}: reinforcement-learning agents that remember
   recollect eval RUN [--episodes N]       score it on fresh environments
   recollect watch RUN                     a video of one episode
   recollect report RUN... -o FILE.html    curves, table, video, card on one page
-  recollect bench env|pong|train          measure this machine, side by side
+  recollect bench env|memory|pong|train   measure this machine, side by side
 
 Every verb takes --help."""
 

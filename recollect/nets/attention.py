@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from recollect.nets.flex import banded_flex
 from recollect.types import State
 
-LEAST_BLOCK = 32  # queries; below that a block's own overhead costs more than the keys that it reads too many
+LEAST_BLOCK = 64  # queries; smaller blocks are too many, larger ones read too many keys that they do not see
 SMALLEST_FLEX_HEAD = 16  # what a Triton matrix product takes
 
 # Legend beyond types.py: H heads, d features of a query or key a head, e of a value, S keys, A = W + 1 ages 0..W.
@@ -129,7 +129,7 @@ class Segment:
         """``block``: queries that are attended together; T of them are one dense pass, the reference."""
         steps, device = reset_TN.shape[0], reset_TN.device
         self.state, self.look_back = state, look_back
-        self.block = min(steps, block or max(look_back, LEAST_BLOCK))
+        self.block = min(steps, block or max(look_back // 2, LEAST_BLOCK))
         # Where the segment opens an episode nothing cached is kept, whatever it holds: NaN weighted by 0 is NaN.
         clock_N = state["clock"].masked_fill(reset_TN[0], 0)
         time_T1 = torch.arange(steps, device=device)[:, None]

@@ -1,9 +1,9 @@
 """Where a Transformer with normalised advantages could turn to NaN, and why none of those ways is open here.
 
-The source's way was the first: its segments for the Transformer, and only for it, are cut where an episode ends, so that
-one is now and then a single row; it scaled each by the deviation with n - 1 in the denominator, 0 / 0. A softmax over
-nothing is the second; test_attention.py shows that every row, padding too, sees itself. The third is features that
-run away.
+The source's way was the first: its minibatches for the Transformer, and only for it, are cut where an episode ends, so
+that one is now and then a single row; it scaled each by the deviation with n - 1 in the denominator, 0 / 0. A softmax
+over nothing is the second; test_attention.py shows that every row, padding too, sees itself. The third is features
+that run away.
 """
 
 import pytest
