@@ -7,6 +7,7 @@ import torch
 from parity import ATTENTION, CPU, acted, build, dense, inputs, worst
 from torch import Tensor
 
+from recollect.fast import can_compile, fast
 from recollect.nets import flex
 from recollect.nets.attention import (
     Acting,
@@ -80,6 +81,18 @@ def test_flex_attention_with_the_same_mask_computes_the_same(steps: int):
     """Uncompiled on a CPU: slow, but the mask and the layout are those of the GPU."""
     given = parts(steps)
     torch.testing.assert_close(banded_flex(visible, *given, W), banded(*given, W, None, False, 8), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(), reason="no C++ compiler here")
+def test_flex_attention_compiled_skips_the_blocks_that_are_not_listed(monkeypatch: pytest.MonkeyPatch):
+    """Compiled it reads the listed blocks only; a block too few would change the outputs."""
+    monkeypatch.setattr(flex, "flex_attention", flex.compiled())
+    query, key, value, episode, key_episode = (part[:2] for part in parts(400))
+    query, key, value = (part.repeat(1, 1, 1, 4) for part in (query, key, value))
+    given = (query, key, value, episode, key_episode, W)
+    with torch.no_grad():
+        torch.testing.assert_close(banded_flex(visible, *given), banded(*given, None, False, 8), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("steps", "look_back"), [(1, 1), (130, 5), (128, 128), (300, 127), (700, 256), (1000, 1)])
@@ -218,8 +231,6 @@ def test_a_step_is_one_graph_of_static_shapes(name: str):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ATTENTION)
 def test_a_captured_step_is_the_step(name: str):
-    from recollect.fast import fast
-
     device = torch.device("cuda")
     core = build(name, 2, W).to(device)
     x_TND, reset_TN = (part.to(device) for part in inputs(40, 3, resets=0.1))
