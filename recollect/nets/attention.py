@@ -19,7 +19,7 @@ from recollect.nets.flex import banded_flex
 from recollect.types import State
 
 LEAST_BLOCK = 64  # queries; smaller blocks are too many, larger ones read too many keys that they do not see
-SMALLEST_FLEX_HEAD = 16  # what a Triton matrix product takes
+FLEX_WIDTHS = (16, 128)  # features a head: what a Triton product takes, and what fits on a chip in fp32
 
 # Legend beyond types.py: H heads, d features of a query or key a head, e of a value, S keys, A = W + 1 ages 0..W.
 
@@ -152,7 +152,8 @@ class Segment:
         values_NHSe = self._after_cached(f"value.{layer}", value)
         query_NHTd = query.permute(1, 2, 0, 3).to(keys_NHSd.dtype)
         parts = (query_NHTd, keys_NHSd, values_NHSe, self.episode_NT, self.key_episode_NS, self.look_back)
-        if query.is_cuda and by_age is None and not squared and query.shape[-1] >= SMALLEST_FLEX_HEAD:
+        fits = FLEX_WIDTHS[0] <= query.shape[-1] and max(query.shape[-1], value.shape[-1]) <= FLEX_WIDTHS[1]
+        if query.is_cuda and fits and by_age is None and not squared:
             out_NHTe = banded_flex(visible, *parts)
         else:
             out_NHTe = banded(*parts, by_age, squared, self.block)
