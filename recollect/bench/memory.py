@@ -197,22 +197,29 @@ class Learning:
         """A gradient for every weight."""
         way().square().sum().backward()
 
-    def train_windows(self) -> None:
-        """All of them, some at a time, gradients added up."""
-        for begin in range(0, self.steps, WINDOWS_AT_ONCE):
-            count = min(WINDOWS_AT_ONCE, self.steps - begin)
-            self.train(lambda begin=begin, count=count: self.windows(begin, count))
-
-    def side(self, work: Callable[[], None], seconds: float) -> Side:
+    def side(self, way: Callable[[], Tensor], seconds: float) -> Side:
         """Steps learnt from a second."""
 
         def once() -> int:
             self.core.zero_grad(set_to_none=True)
-            work()
+            self.train(way)
             synchronise(self.device)
             return self.steps
 
         return lambda: rate_of(once, seconds)
+
+    def windows_side(self, steps: int) -> Side:
+        """The same from ``steps`` separate windows, some at a time, gradients added up."""
+
+        def once() -> int:
+            self.core.zero_grad(set_to_none=True)
+            for begin in range(0, steps, WINDOWS_AT_ONCE):
+                count = min(WINDOWS_AT_ONCE, steps - begin)
+                self.train(lambda begin=begin, count=count: self.windows(begin, count))
+            synchronise(self.device)
+            return steps
+
+        return lambda: rate_of(once, ONCE)
 
     def kept_bytes(self, way: Callable[[], Tensor]) -> int:
         """What autograd keeps for the backward pass, each storage counted once, weights not."""
@@ -242,11 +249,11 @@ def learning(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]
         truth = four.banded()[-some:]  # far enough from the start, where four layers reach back over 4 W
         wrong = ((four.windows(bench.num_steps - some, some) - truth).norm() / truth.norm()).item()
     sides = {
-        "banded": one.side(lambda: one.train(one.banded), bench.seconds),
-        "dense mask": one.side(lambda: one.train(one.dense), bench.seconds),
-        "separate windows": one.side(one.train_windows, ONCE),
-        "banded, four layers": four.side(lambda: four.train(four.banded), bench.seconds),
-        "separate windows, four layers (another function)": four.side(four.train_windows, ONCE),
+        "banded": one.side(one.banded, bench.seconds),
+        "dense mask": one.side(one.dense, bench.seconds),
+        "separate windows": one.windows_side(bench.num_steps),
+        "banded, four layers": four.side(four.banded, bench.seconds),
+        "separate windows, four layers (another function)": four.windows_side(some),
     }
     rows = interleave(sides, bench.repeats, LEARNING)
     rate = {name: row.value for name, row in rows.items()}
@@ -273,7 +280,7 @@ def growth(bench: Bench, device: torch.device) -> tuple[list[Row], list[Ratio]]:
     lengths = LENGTHS if device.type == "cuda" else LENGTHS[:-1]
     parts = [Learning(bench, 1, times * bench.num_steps, device) for times in lengths]
     names = [f"banded, {part.steps:,} steps" for part in parts]
-    sides = {n: p.side(lambda p=p: p.train(p.banded), bench.seconds) for n, p in zip(names, parts, strict=True)}
+    sides = {n: p.side(p.banded, bench.seconds) for n, p in zip(names, parts, strict=True)}
     rows = interleave(sides, bench.repeats, LEARNING)
     # The W steps before count as well: they are as much work as the others, and many beside few.
     least, most = (rows[n].value * len(p.x_TND) / p.steps for n, p in ((names[0], parts[0]), (names[-1], parts[-1])))
