@@ -308,7 +308,7 @@ USAGE = f"""recollect {__version__}: reinforcement-learning agents that remember
   recollect eval RUN [--episodes N]       score it on fresh environments
   recollect watch RUN                     a video of one episode
   recollect report RUN... -o FILE.html    curves, table, video, card on one page
-  recollect bench encoders|env|pong|train measure this machine, side by side
+  recollect bench NAME                    encoders, env, memory, pong or train: measure this machine
 
 Every verb takes --help."""
 

@@ -39,14 +39,20 @@ UNNOTICED = (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO
 
 @dataclass(frozen=True)
 class Target:
-    """A module, the tests (a file or a folder) that must notice, and which of its functions to break (all if empty)."""
+    """A module, the tests (a file or a folder) that must notice, and which of its functions to break (all if empty).
+
+    A class stands for all its methods, ``Class.method`` for one.
+    """
 
     module: str
     tests: str
     functions: tuple[str, ...] = ()
 
 
-ALSO: tuple[Target, ...] = ()
+ALSO: tuple[Target, ...] = (
+    Target("recollect/nets/attention.py", "tests/nets/test_attention.py", ("visible", "cached_episode")),
+    Target("recollect/nets/agent.py", "tests/nets/test_agent.py", ("Agent.peek",)),
+)
 """Targets beside ``recollect/ops``, each of whose modules has ``tests/ops/test_<module>.py``."""
 
 
@@ -288,7 +294,7 @@ def mutants(source: str, target: Target) -> list[Mutant]:
     tree, lines = ast.parse(source), source.splitlines()
     seen, keys, found = {ast.unparse(tree)}, Counter[str](), []
     for site in list(sites(tree)):
-        if target.functions and site.function.split(".")[0] not in target.functions:
+        if target.functions and not f"{site.function}.".startswith(tuple(f"{name}." for name in target.functions)):
             continue
         for new in EDITS.get(type(site.node), lambda node: ())(site.node):
             site.put(new)

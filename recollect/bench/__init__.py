@@ -5,6 +5,6 @@ A bench is a module with a ``Bench`` dataclass of flags and ``main(Bench) -> exi
 
 from types import ModuleType
 
-from recollect.bench import encoders, env, pong, train
+from recollect.bench import encoders, env, memory, pong, train
 
-BENCHES: dict[str, ModuleType] = {"encoders": encoders, "env": env, "pong": pong, "train": train}
+BENCHES: dict[str, ModuleType] = {"encoders": encoders, "env": env, "memory": memory, "pong": pong, "train": train}

@@ -25,9 +25,26 @@ class NetConfig:
     background: int = 0
     """Brightness of frames where nothing is, subtracted before the network sees them: 87 in Pong's grey."""
     core: str = "none"
-    """Memory between encoder and heads: none, gru, or your own as mine.py:MyCore."""
+    """Memory between encoder and heads: none, lookback, transformer, gtrxl, gau, gru, lstm, or mine.py:MyCore."""
     core_width: int = 128
     """Features after the memory core."""
+    look_back: int = 64
+    """Past steps that an attention layer sees beside the current one."""
+    core_layers: int = 1
+    """Layers of transformer, gtrxl and gau."""
+    core_heads: int = 8
+    """Heads of lookback, transformer and gtrxl; they share core_width."""
+    core_positions: Literal["rotary", "relative", "learned", "none"] = "rotary"
+    """How attention knows a step's distance: turned pairs, a learned bias or a learned vector each; gtrxl has its own.
+    """
+    core_norm: Literal["pre", "post"] = "pre"
+    """Where a transformer's norms stand: before each branch, or after each sum."""
+    core_attention: Literal["softmax", "relu2"] = "softmax"
+    """How a gau weighs what it sees."""
+    core_gated: bool = True
+    """Whether gtrxl has its gates; without, only its memory and relative positions are left."""
+    core_detached: bool = False
+    """Attention's keys and values pass no gradient to the layer below: a past step is not trained for later ones."""
     shared: bool = True
     """Policy and value read the same features; otherwise each has an encoder and a core of its own."""
     initial_log_std: float = 0.0
@@ -38,7 +55,7 @@ class NetConfig:
     auto is bf16 on devices that multiply it natively; others would emulate it, ten times slower than fp32."""
 
     def __post_init__(self) -> None:
-        limit(self, "hidden", "cnn_width", "core_width", low=1)
+        limit(self, "hidden", "cnn_width", "core_width", "look_back", "core_layers", "core_heads", low=1)
         limit(self, "background", low=0, high=255)
         limit(self, "frequencies", low=0)
         limit(self, "initial_log_std")

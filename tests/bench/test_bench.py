@@ -4,7 +4,9 @@ import itertools
 import json
 
 import pytest
+import torch
 
+from recollect.bench import memory
 from recollect.bench.measure import Ratio, Row, interleave
 from recollect.cli import main
 from recollect.envs.pong import rules
@@ -113,3 +115,33 @@ def test_bench_pong_measures_every_speed(capsys: pytest.CaptureFixture):
     rows = {row["what"]: row["value"] for row in last_line(capsys)["rows"]}
     assert rows["state, compiled, 2 environments"] > 0
     assert rows["pictures, compiled, 4 environments"] > 0
+
+
+@pytest.mark.slow
+def test_bench_memory_counts_projections_and_holds_its_sides_to_the_same_outputs(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    sizes = ["--look-back", "16", "--num-steps", "80", "--num-envs", "2", "--width", "32"]
+    words = ["bench", "memory", *sizes, "--repeats", "1", "--seconds", "0.01", "--device", "cpu", "--json"]
+    assert main(words) == 0
+    result = last_line(capsys)
+    validate("bench", result)
+    values = {row["what"]: row["value"] for row in result["rows"]}
+    assert values["projections a decision, cached"] == 3
+    assert values["projections a decision, recomputed"] == 2 * 17 + 1
+    assert values["four layers, output of windows off from the exact one by"] > 1
+    assert min(values.values()) > 0
+    floors = {ratio["name"]: ratio["floor"] for ratio in result["ratios"]}
+    assert floors["acting, cached / recomputed"] == 20
+    monkeypatch.setattr("recollect.bench.memory.rotate", lambda x, turn: x)
+    assert main(words) == 2, "sides that compute different things are not compared"
+    assert "differ" in capsys.readouterr().err
+
+
+def test_bench_memory_counts_what_the_backward_pass_keeps():
+    """A product keeps both its factors, here 100 numbers and one; the weights are there anyway."""
+    bench = memory.Bench(look_back=2, num_steps=4, width=16)
+    part = memory.Learning(bench, 1, 4, torch.device("cpu"))
+    x = torch.ones(100)
+    assert part.kept_bytes(lambda: x.requires_grad_() * part.core.embed.bias.sum()) == 404
+    assert part.kept_bytes(lambda: x * part.core.embed.bias[0]) == 400

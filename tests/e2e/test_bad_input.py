@@ -135,7 +135,7 @@ def test_values_at_the_edge_of_their_range_are_fine(cli: Cli, tmp_path: Path):
     ("words", "says"),
     [
         ((*CARTPOLE, "--encoder", "mpl"), ["unknown encoder 'mpl'", "did you mean 'mlp'"]),
-        ((*CARTPOLE, "--core", "lstm"), ["unknown core 'lstm'", "gru, none"]),
+        ((*CARTPOLE, "--core", "elman"), ["unknown core 'elman'", "gru", "none"]),
         ((*CARTPOLE, "--algo", "pqo"), ["unknown algorithm 'pqo'", "did you mean 'ppo'"]),
         ((*CARTPOLE, "--protocol", "v5-poled"), ["unknown protocol 'v5-poled'", "did you mean 'v5-pooled'"]),
         ((*CARTPOLE, "--device", "gpu"), ["device", "'auto', 'cpu' or 'cuda'", "'gpu'"]),

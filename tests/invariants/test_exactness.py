@@ -147,6 +147,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("cartpole-ppo", "crash-collecting", {"core": "gru"}),
     ("pendulum-ppo", "ctrl-c", {"core": "none"}),
     ("pendulum-ppo", "crash-saving", {"core": "gru"}),
+    ("darkroom-ppo", "crash-collecting", {"core": "transformer", "core_heads": 2, "look_back": 5}),
     # one torso for both heads, halves in turn, other schedules, evaluation beside, an early stop of the passes
     ("darkroom-ppo", "crash-saving", {"core": "gru", "half_batches": True}),
     ("cartpole-ppo", "crash-collecting", {"core": "gru", "half_batches": True, "shared": True}),

@@ -5,6 +5,7 @@ import torch
 
 from recollect.nets.agent import Agent, make_agent
 from recollect.nets.config import NetConfig
+from recollect.nets.cores import CORES
 from recollect.nets.encoders import blocks
 from recollect.types import Continuous, Discrete, TensorSpec
 
@@ -44,7 +45,7 @@ def act_all(agent: Agent, obs: dict, reset_TN: torch.Tensor):
     return torch.stack(actions), torch.stack(logps), torch.stack(values), [*states, state]
 
 
-@pytest.mark.parametrize("core", ["none", "gru"])
+@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("actions", [Discrete(3), REAL], ids=["discrete", "continuous"])
 def test_replay_says_what_acting_said(core: str, shared: bool, actions):
@@ -59,9 +60,11 @@ def test_replay_says_what_acting_said(core: str, shared: bool, actions):
     torch.testing.assert_close(late.value, value_TN[4:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("core", [name for name in CORES if name != "none"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_peek_is_the_value_of_going_on_and_changes_nothing(shared: bool):
-    agent, obs = agent_for(VECTOR, core="gru", shared=shared, core_width=16), observations(VECTOR)
+def test_peek_is_the_value_of_going_on_and_changes_nothing(core: str, shared: bool):
+    """At a truncation this is the value of the old episode's last observation, with the old episode's memory."""
+    agent, obs = agent_for(VECTOR, core=core, shared=shared, core_width=16), observations(VECTOR)
     reset_TN = torch.zeros(T, N, dtype=torch.bool)
     reset_TN[0] = True
     _, _, value_TN, states = act_all(agent, obs, reset_TN)

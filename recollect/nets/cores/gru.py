@@ -7,11 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from recollect.nets.config import NetConfig
+from recollect.nets.cores.stepwise import walk
 from recollect.types import State
 
 
 class GRU(nn.Module):
     """h[t] = GRUCell(x[t], h[t-1]), h = 0 where an episode begins."""
+
+    reach = None  # a state may hold something of every step before
 
     def __init__(self, width: int, config: NetConfig):
         super().__init__()
@@ -33,9 +36,9 @@ class GRU(nn.Module):
         return h_ND, {"h": h_ND}
 
     def forward(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> Tensor:
-        """A segment, step by step: resets may stand anywhere. x_TND: [T, N, D] -> [T, N, width]"""
-        outputs = []
-        for x_ND, reset_N in zip(x_TND, reset_TN, strict=True):
-            y_ND, state = self.step(x_ND, state, reset_N)
-            outputs.append(y_ND)
-        return torch.stack(outputs)
+        """A segment, step by step. x_TND: [T, N, D] -> [T, N, width]"""
+        return walk(self, x_TND, state, reset_TN)[0]
+
+    def after(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> State:
+        """The state after a segment."""
+        return walk(self, x_TND, state, reset_TN)[1]

@@ -10,6 +10,8 @@ from recollect.types import State
 class NoMemory(nn.Module):
     """Features pass through unchanged."""
 
+    reach = 0
+
     def __init__(self, width: int, config: NetConfig):
         super().__init__()
         self.width = width
@@ -25,3 +27,7 @@ class NoMemory(nn.Module):
     def forward(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> Tensor:
         """x_TND: [T, N, D] -> the same."""
         return x_TND
+
+    def after(self, x_TND: Tensor, state: State, reset_TN: Tensor) -> State:
+        """Still nothing."""
+        return {}
