@@ -77,6 +77,7 @@ class AtariBase(HostEnv):
         self.num_envs, self.first_env = num_envs, first_env
         self.device = torch.device(device)
         self.protocol = protocol
+        self.stack = STACK
         self.obs_spec = {"frame": TensorSpec((STACK, HEIGHT, WIDTH), torch.uint8, 0, 255)}
         self.action_spec = Discrete(len(actions), actions)
         self._upload = Upload(self.device)

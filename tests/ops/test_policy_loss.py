@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
-from recollect.ops.policy_loss import approx_kl, clip_fraction, ppo_clip, ratio
+from recollect.ops.policy_loss import approx_kl, outside_clip, ppo_clip, ratio
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=50)
 logps, advantages = st.floats(-3, 0), st.floats(-5, 5)
