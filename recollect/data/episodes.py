@@ -19,7 +19,7 @@ from recollect.config import limit
 from recollect.data.rollout import Act, Collector, Episodes, Peek, Rollout
 from recollect.envs.vector import VectorEnv
 from recollect.ops.returns import normalise
-from recollect.types import Obs, State, obs_map
+from recollect.types import Obs, State
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Piece:
 
     index: Tensor  # int64 [L, B]
     weight: Tensor  # [L, B] sums to 1 over the pieces of a minibatch; 0 for what only fills up
-    state: State  # {name: [B, ...]}
+    state: State  # {name: [B, ...]} before the window; empty where rows are shuffled, which nothing remembers
 
 
 @dataclass
@@ -151,7 +151,13 @@ class EpisodeRollout(Rollout):
                 chosen = torch.cat([chosen, chosen[:1].expand(missing)])
                 index = torch.cat([index, index[:, :1].expand(-1, missing)], 1)
                 weight = torch.cat([weight, weight.new_zeros(len(weight), missing)], 1)
-            yield Piece(index, weight, obs_map(lambda x, rows=chosen: x.flatten(0, 1)[rows], self.state))
+            state = {name: part.flatten(0, 1)[chosen] for name, part in self.state.items()} if contiguous else {}
+            # Clones: a slice would keep the strides of its minibatch, and compiled code is made for given strides.
+            yield Piece(
+                index.clone(memory_format=torch.contiguous_format),
+                weight.clone(memory_format=torch.contiguous_format),
+                state,
+            )
 
 
 class EpisodeCollector:
