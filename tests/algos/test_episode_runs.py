@@ -8,6 +8,7 @@ import pytest
 from recollect import api
 from recollect.algos import ppo
 from recollect.config import override
+from recollect.data.episodes import EpisodeCollector
 from recollect.run.checkpoint import fingerprint, load_newest
 from recollect.run.folder import RunFolder
 from recollect.run.metrics import read_rows
@@ -77,6 +78,20 @@ def test_steps_are_those_of_the_episodes_learnt(tmp_path: Path):
     assert rows[-2]["step"] < 600 <= rows[-1]["step"] == run.result()["env_steps"]
     data = load_newest(run.folder.checkpoints)[0].data
     assert sum(data["recent_lengths"]) == rows[-1]["step"], "nothing is lost, nothing counted twice"
+
+
+def test_every_batch_has_streams_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Other starts, and other noise."""
+    real, seeds, noises = EpisodeCollector.collect, [], []
+
+    def collect(self: EpisodeCollector, act: Any, peek: Any, draw: Any, seed: int, initial_state: Any) -> Any:
+        seeds.append(seed)
+        noises.append(float(draw((1, 1))))
+        return real(self, act, peek, draw, seed, initial_state)
+
+    monkeypatch.setattr(EpisodeCollector, "collect", collect)
+    start(VARIANTS[0], tmp_path)
+    assert len(seeds) == len(set(seeds)) == len(set(noises)) > 3
 
 
 def test_a_finished_run_goes_on_only_if_asked_for_more(tmp_path: Path):

@@ -73,6 +73,7 @@ def test_garbage_in_the_surplus_changes_nothing(algorithm: Any, core: str, conti
     obs = {"vector": rollout.obs["vector"].masked_fill(surplus[..., None], 50.0)}
     spoilt_too = learnt(algorithm, core, replace(rollout, **parts, obs=obs), True, rows_at_once=16, **settings)
     same(spoilt_too, clean)
+    assert spoilt_too[1]["parity/max_ratio_error"] == pytest.approx(clean[1]["parity/max_ratio_error"], abs=1e-5)
     wrong = learnt(algorithm, core, replace(rollout, reward=-rollout.reward), True, rows_at_once=16, **settings)
     assert not torch.allclose(wrong[0], clean[0]), "what is kept does count"
 
