@@ -101,3 +101,36 @@ def test_the_loss_is_the_formula():
     assert values["loss/policy"] == pytest.approx(expected.item(), rel=1e-4)
     assert values["batch/steps"] == len(logp_M)
     assert values["batch/rounds"] == ENV.num_envs
+
+
+def test_the_actor_critics_loss_is_the_formula():
+    """-log pi(a|s) (G - V) and (V - G)^2 / 2, each a mean over the kept steps; both are learnt from."""
+    agent, rollout = played("none")
+    return_TN = actor_critic.targets(rollout, actor_critic.Config())
+    said = agent.replay(rollout.obs, {}, rollout.reset)
+    logp_TN, error_TN = said.policy.logp(rollout.action), return_TN - rollout.value
+    weights, values = learnt(actor_critic, "none", rollout)
+    assert values["loss/policy"] == pytest.approx((-logp_TN * error_TN)[rollout.kept].mean().item(), rel=1e-4)
+    assert values["loss/value"] == pytest.approx((error_TN**2 / 2)[rollout.kept].mean().item(), rel=1e-4)
+    assert not torch.allclose(learnt(actor_critic, "none", rollout, vf_coef=0.0)[0], weights)
+
+
+def test_every_term_has_its_weight_and_sign():
+    """A loss is made small: the bonus on entropy is subtracted."""
+    for algorithm, more in ((policy_gradient, ()), (actor_critic, ()), (ppo, (torch.tensor(0.7),))):
+        config = override(algorithm.Config(), ent_coef=0.3)
+        value = {} if algorithm is policy_gradient else {"value": 0.25}
+        config = override(config, vf_coef=0.25) if value else config
+        weights = {term.name: term.weight for term in algorithm.loss_terms(config, *more)}
+        assert weights == {"policy": 1.0, **value, "entropy": -0.3}
+    terms = ppo.loss_terms(ppo.Config(kl_coef=0.5), torch.tensor(0.7))
+    assert float({term.name: term.weight for term in terms}["kl"]) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("algorithm", [policy_gradient, ppo])
+def test_contiguous_minibatches_are_asked_for(algorithm: Any):
+    """The same rows in other company make other steps."""
+    _, rollout = played("none")
+    shuffled, _ = learnt(algorithm, "none", rollout, num_minibatches=2)
+    together, _ = learnt(algorithm, "none", rollout, num_minibatches=2, contiguous=True)
+    assert not torch.allclose(shuffled, together)
