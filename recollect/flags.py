@@ -136,7 +136,14 @@ def train_command(config: Any, name: str) -> type:
         "Train",
         [
             ("config", type(config), dataclasses.field(default=config)),
-            ("algo", Annotated[str | None, arg(help="ppo, or a file of your own with Config and train().")], None),
+            (
+                "algo",
+                Annotated[
+                    str | None,
+                    arg(help="policy_gradient, actor_critic, ppo, or mine.py with Config and train()."),
+                ],
+                None,
+            ),
             ("resume", Annotated[Path | None, arg(help="Go on with this run instead of starting one.")], None),
             ("restart_episodes", Annotated[bool, arg(help="On resume, begin open episodes anew.")], False),
             ("json", Annotated[bool, arg(help="Print the result as one JSON object.")], False),

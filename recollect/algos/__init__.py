@@ -2,6 +2,6 @@
 
 from types import ModuleType
 
-from recollect.algos import ppo
+from recollect.algos import actor_critic, policy_gradient, ppo
 
-ALGOS: dict[str, ModuleType] = {"ppo": ppo}
+ALGOS: dict[str, ModuleType] = {"policy_gradient": policy_gradient, "actor_critic": actor_critic, "ppo": ppo}

@@ -12,7 +12,11 @@ from recollect.types import Obs, State
 
 @dataclass(frozen=True)
 class Minibatch:
-    """What a gradient step learns from: segments [T, B], of length one where rows are shuffled."""
+    """What a gradient step learns from: segments [T, B], of length one where rows are shuffled.
+
+    Of whole episodes it is a piece: the gradients of a minibatch's pieces add up, and ``weight`` leaves out the rows
+    that only fill it up. Take means by ``mean``: over all pieces it sums to the mean over the minibatch's own rows.
+    """
 
     obs: Obs  # {name: [T, B, ...]}
     state: State  # {name: [B, ...]} memory before the first step
@@ -22,6 +26,15 @@ class Minibatch:
     value: Tensor  # [T, B] when it was acted
     advantage: Tensor  # [T, B]
     target: Tensor  # [T, B] of the value
+    weight: Tensor | None = None  # [T, B] what a row counts for in a mean; none: all alike
+
+    def mean(self, each_TB: Tensor) -> Tensor:
+        """The mean over the rows that count. each: [T, B] -> []"""
+        return each_TB.mean() if self.weight is None else (each_TB * self.weight).sum()
+
+    def max(self, each_TB: Tensor) -> Tensor:
+        """The largest among the rows that count, at least 0. each: [T, B] -> []"""
+        return (each_TB if self.weight is None else each_TB * (self.weight > 0)).max()
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,7 @@ class Term:
     """``weight * loss(replayed, minibatch)`` is added to the total and logged unweighted as ``loss/{name}``."""
 
     name: str
-    weight: float
+    weight: float | Tensor  # a tensor [] where it changes during a run
     loss: Callable[[Replayed, Minibatch], Tensor]
 
 

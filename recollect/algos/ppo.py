@@ -1,50 +1,55 @@
-"""Proximal policy optimisation on fixed segments (Schulman et al. 2017): collect, credit, update, again.
+"""Proximal policy optimisation (Schulman et al. 2017): collect, credit, update, again.
 
-Read from top to bottom: what can be chosen, the loss, one update, the loop.
+The third rung of the ladder. Beside ``actor_critic``: an importance ratio that lets the same samples be learnt from
+several times, and what holds it near 1. Read from top to bottom: what can be chosen, the loss, one update, the loop.
 """
 
-import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from recollect.algos.loss import Minibatch, Term, total
+from recollect.algos.learner import GradientLearner, on_host
+from recollect.algos.loss import Minibatch, Term
+from recollect.algos.practice import Segments, WholeEpisodes
 from recollect.config import limit
-from recollect.data.rollout import Collector, Rollout, rows_of, shuffled_rows, windows_of
+from recollect.data.episodes import EpisodesConfig
+from recollect.data.rollout import Rollout
 from recollect.envs.registry import EnvConfig, make_groups
-from recollect.fast import fast
 from recollect.nets.agent import Agent, make_agent
 from recollect.nets.config import NetConfig
 from recollect.ops import policy_loss, value_loss
-from recollect.ops.returns import gae, normalise
+from recollect.ops.returns import gae
 from recollect.ops.schedules import scheduled
-from recollect.rng import generator, stream_seed
-from recollect.run.checkpoint import load_optimizer, load_weights, optimizer_tensors
+from recollect.rng import generator
 from recollect.run.folder import RunConfig
 from recollect.run.run import Run
-from recollect.types import obs_map
 
 
 @dataclass(frozen=True)
 class Config:
-    """What can be chosen about PPO; environment, network and run have their own."""
+    """What can be chosen about PPO; environment, network, episodes and run have their own."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     net: NetConfig = field(default_factory=NetConfig)
+    episodes: EpisodesConfig = field(default_factory=EpisodesConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     total_timesteps: int = 100_000
     """Agent decisions in all, over all environments."""
+    collect: Literal["segments", "episodes"] = "segments"
+    """num_steps of each environment between updates, or whole episodes."""
     num_steps: int = 128
-    """Steps of each environment between updates."""
+    """Steps of each environment between updates, where segments are collected."""
     num_minibatches: int = 4
     """Gradient steps a pass; with memory each takes whole segments of some environments."""
+    contiguous: bool = False
+    """Minibatches of consecutive steps instead of shuffled ones, as with memory."""
     update_epochs: int = 4
-    """Passes over each segment."""
+    """Passes over each batch."""
     learning_rate: float = 2.5e-4
     """Adam's step size at the start."""
     lr_schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
@@ -55,10 +60,16 @@ class Config:
     """Adam's epsilon."""
     gamma: float = 0.99
     """Discount a step."""
+    credit_by: Literal["episode", "round"] = "episode"
+    """Where credit ends: at the episode's end, or at each point, as if it were an episode of its own."""
     gae_lambda: float = 0.95
     """0 trusts the value function, 1 the rewards."""
-    clip_coef: float = 0.2
-    """How far the ratio may move before it earns nothing more."""
+    clip_coef: float | None = 0.2
+    """How far the ratio may move before it earns nothing more; none for a penalty alone."""
+    kl_coef: float = 0.0
+    """Weight at the start of a penalty on how far the policy moves; it adapts. 0 for the clip alone."""
+    kl_target: float = 0.01
+    """How far the policy should move in an update, where there is a penalty."""
     value_clip: float | None = None
     """How far a value may move in one update; none for the plain loss."""
     ent_coef: float = 0.01
@@ -66,7 +77,7 @@ class Config:
     vf_coef: float = 0.5
     """Weight of the value loss."""
     advantage_norm: Literal["mean-std", "std", "none"] = "mean-std"
-    """How a segment's advantages are scaled."""
+    """How a batch's advantages are scaled."""
     max_grad_norm: float = 0.5
     """Longest gradient; longer ones are scaled down."""
     target_kl: float | None = None
@@ -76,12 +87,14 @@ class Config:
 
     def __post_init__(self) -> None:
         limit(self, "total_timesteps", "num_steps", "num_minibatches", "update_epochs", low=1)
-        limit(self, "learning_rate", "final_learning_rate", "adam_epsilon", "ent_coef", "vf_coef", low=0)
+        limit(self, "learning_rate", "final_learning_rate", "adam_epsilon", "ent_coef", "vf_coef", "kl_coef", low=0)
         limit(self, "gamma", "gae_lambda", low=0, high=1)
-        limit(self, "clip_coef", "value_clip", "max_grad_norm", "target_kl", above=0)
+        limit(self, "clip_coef", "kl_target", "value_clip", "max_grad_norm", "target_kl", above=0)
         if self.lr_schedule == "exponential":
             limit(self, "learning_rate", "final_learning_rate", above=0)
-        if self.batch_size % self.num_minibatches:
+        if self.clip_coef is None and not self.kl_coef:
+            raise ValueError("clip_coef none needs a kl_coef above 0: something must hold the policy near")
+        if self.collect == "segments" and self.batch_size % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches {self.num_minibatches} does not divide the batch of {self.batch_size} rows "
                 f"(num_envs {self.env.num_envs} x num_steps {self.num_steps})"
@@ -100,185 +113,131 @@ class Config:
         return -(-self.total_timesteps // self.batch_size)
 
 
-def loss_terms(config: Config) -> list[Term]:
-    """L = mean(clipped surrogate) + vf_coef mean(value loss) - ent_coef mean(entropy)."""
+def loss_terms(config: Config, kl_coef: Tensor) -> list[Term]:
+    """L = mean(surrogate) + vf_coef mean(value loss) - ent_coef mean(entropy) [+ kl_coef KL(pi_old || pi)]."""
 
     def policy(replayed, batch: Minibatch) -> Tensor:
         logp = replayed.policy.logp(batch.action)
-        return policy_loss.ppo_clip(logp, batch.logp, batch.advantage, config.clip_coef).mean()
+        if config.clip_coef is None:
+            return batch.mean(policy_loss.surrogate(logp, batch.logp, batch.advantage))
+        return batch.mean(policy_loss.ppo_clip(logp, batch.logp, batch.advantage, config.clip_coef))
 
     def value(replayed, batch: Minibatch) -> Tensor:
         if config.value_clip is None:
-            return value_loss.squared(replayed.value, batch.target).mean()
-        return value_loss.squared_clipped(replayed.value, batch.value, batch.target, config.value_clip).mean()
+            return batch.mean(value_loss.squared(replayed.value, batch.target))
+        return batch.mean(value_loss.squared_clipped(replayed.value, batch.value, batch.target, config.value_clip))
 
     def entropy(replayed, batch: Minibatch) -> Tensor:
-        return replayed.policy.entropy().mean()
+        return batch.mean(replayed.policy.entropy())
 
-    return [
+    def kl(replayed, batch: Minibatch) -> Tensor:
+        return batch.mean(policy_loss.approx_kl(replayed.policy.logp(batch.action), batch.logp))
+
+    terms = [
         Term("policy", 1.0, policy),
         Term("value", config.vf_coef, value),
         Term("entropy", -config.ent_coef, entropy),
     ]
+    return [*terms, Term("kl", kl_coef, kl)] if config.kl_coef else terms
 
 
 def credit(rollout: Rollout, config: Config) -> tuple[Tensor, Tensor]:
-    """Advantages, scaled over the segment, and value targets. Both [T, N]"""
+    """Advantages, scaled over the batch, and value targets. Both [T, N]"""
+    terminal_TN, cut_TN = rollout.credit_ends(config.credit_by)
     advantage_TN = gae(
         rollout.reward,
         rollout.value,
         rollout.next_value,
-        terminal_TN=rollout.terminated,
-        cut_TN=rollout.ended,
+        terminal_TN=terminal_TN,
+        cut_TN=cut_TN,
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
     )
-    return normalise(advantage_TN, config.advantage_norm), advantage_TN + rollout.value
+    return rollout.scaled(advantage_TN, config.advantage_norm), advantage_TN + rollout.value
 
 
-def minibatches(
-    rollout: Rollout, advantage_TN: Tensor, target_TN: Tensor, count: int, remembers: bool, stream: torch.Generator
-) -> Iterator[Minibatch]:
-    """One pass: shuffled rows, or with memory whole segments of shuffled environments."""
-    steps, envs = advantage_TN.shape
-    cut = windows_of if remembers else rows_of
-    for index in shuffled_rows(envs if remembers else steps * envs, count, stream):
-        pick = functools.partial(cut, index_B=index)
-        yield Minibatch(
-            obs=obs_map(pick, rollout.obs),
-            state={name: part[index] for name, part in rollout.state.items()},
-            reset=pick(rollout.reset),
-            action=pick(rollout.action),
-            logp=pick(rollout.logp),
-            value=pick(rollout.value),
-            advantage=pick(advantage_TN),
-            target=pick(target_TN),
-        )
-
-
-class Learner:
-    """Agent, optimiser and the gradient step, in its fastest form."""
+class Learner(GradientLearner):
+    """Agent, optimiser and one update."""
 
     def __init__(self, agent: Agent, config: Config, device: torch.device, compiled: bool, extra: Sequence[Term] = ()):
-        self.agent, self.config, self.device = agent, config, device
-        self.terms = [*loss_terms(config), *extra]
-        self.parameters = list(agent.parameters())
-        self.learning_rate = torch.tensor(config.learning_rate, device=device)
-        self.optimizer = torch.optim.Adam(
-            self.parameters, self.learning_rate, eps=config.adam_epsilon, fused=True, capturable=device.type == "cuda"
+        self.config, self.kl_coef = config, torch.tensor(config.kl_coef, device=device)
+        super().__init__(
+            agent,
+            [*loss_terms(config, self.kl_coef), *extra],
+            device,
+            compiled,
+            fuse=config.run.compile == "on",
+            learning_rate=config.learning_rate,
+            adam_epsilon=config.adam_epsilon,
+            max_grad_norm=config.max_grad_norm,
         )
-        if compiled and device.type == "cuda":
-            self._allocate_moments()
-        self.gradient_step = fast(self._gradient_step, device, compiled, self._changed, config.run.compile == "on")
 
-    def _allocate_moments(self) -> None:
-        """Give Adam its state before a graph is captured: a step on zero gradients leaves the weights alone."""
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self.optimizer.step()
-        for tensor in self._moments():
-            tensor.zero_()
+    def measure(self, logp: Tensor, batch: Minibatch) -> dict[str, Tensor]:
+        """What to log of a minibatch beside its losses. logp: [T, B] of its actions, now."""
+        if self.config.clip_coef is None:
+            return super().measure(logp, batch)
+        outside = batch.mean(policy_loss.outside_clip(logp, batch.logp, self.config.clip_coef))
+        return super().measure(logp, batch) | {"policy/clip_fraction": outside}
 
-    def _moments(self) -> list[Tensor]:
-        return [value for slot in self.optimizer.state.values() for value in slot.values()]
-
-    def _changed(self) -> list[Tensor]:
-        return [*self.parameters, *self.agent.buffers(), *self._moments()]
-
-    def _gradient_step(self, batch: Minibatch) -> dict[str, Tensor]:
-        """Loss, gradient, step; what to log, measured before the step."""
-        replayed = self.agent.replay(batch.obs, batch.state, batch.reset)
-        loss, values = total(self.terms, replayed, batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
-        self.optimizer.step()
-        logp = replayed.policy.logp(batch.action).detach()
-        return values | {
-            "optim/grad_norm": norm.detach(),
-            "policy/approx_kl": policy_loss.approx_kl(logp, batch.logp),
-            "policy/clip_fraction": policy_loss.clip_fraction(logp, batch.logp, self.config.clip_coef),
-            "parity/max_ratio_error": (policy_loss.ratio(logp, batch.logp) - 1).abs().max(),
-        }
-
-    def update(self, rollout: Rollout, update: int) -> dict[str, float]:
-        """All passes over one segment; means over its gradient steps, brought to the host once."""
+    def update(self, rollout: Rollout, update: int, progress: float) -> dict[str, float]:
+        """All passes over one batch; means over its gradient steps, brought to the host once."""
         config = self.config
         advantage_TN, target_TN = credit(rollout, config)
-        rate = scheduled(
-            config.learning_rate, config.final_learning_rate, update / config.num_updates, config.lr_schedule
-        )
+        rate = scheduled(config.learning_rate, config.final_learning_rate, progress, config.lr_schedule)
         self.learning_rate.fill_(rate)
         stream = generator(config.run.seed, "minibatch", update, device=self.device)
+        parts = (config.num_minibatches, config.contiguous, config.episodes.rows_at_once, stream)
         seen: list[dict[str, Tensor]] = []
-        for _ in range(config.update_epochs):
-            parts = (rollout, advantage_TN, target_TN, config.num_minibatches, self.agent.remembers, stream)
-            passed = [self.gradient_step(batch) for batch in minibatches(*parts)]
-            seen += passed
-            if config.target_kl is not None:
-                moved = torch.stack([step["policy/approx_kl"] for step in passed]).mean()
-                if moved > config.target_kl:
-                    break
-        values = {name: torch.stack([step[name] for step in seen]).mean() for name in seen[0]}
-        # Before the first step the learner's weights are the actor's: its minibatch shows whether the two agree.
-        values["parity/max_ratio_error"] = seen[0]["parity/max_ratio_error"]
-        values["value/explained_variance"] = value_loss.explained_variance(rollout.value, target_TN)
-        on_host = dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
-        return on_host | {"optim/learning_rate": rate, "optim/passes": len(seen) / config.num_minibatches}
-
-
-def resume(run: Run, learner: Learner, collector: Collector) -> None:
-    """Put everything back as the checkpoint has it."""
-    checkpoint, agent = run.resumed, learner.agent
-    assert checkpoint is not None
-    load_weights(agent, checkpoint.under("agent"), checkpoint.path)
-    load_optimizer(learner.optimizer, checkpoint.under("optimizer"), checkpoint.data["optimizer"])
-    if run.restart_episodes:
-        collector.start(stream_seed(run.config.seed, "restart", run.first_update), agent.initial_state)
-    else:
-        collector.load_state_dict(checkpoint.under("collector"), agent.initial_state)
+        passes, moved = 0, torch.zeros(())
+        while passes < config.update_epochs:
+            passed = list(self.one_pass(rollout, advantage_TN, target_TN, *parts))
+            seen, passes = seen + passed, passes + 1
+            moved = torch.stack([step["policy/approx_kl"] for step in passed]).mean()
+            if config.target_kl is not None and moved > config.target_kl:
+                break
+        explained = value_loss.explained_variance(rollout.counted(rollout.value), rollout.counted(target_TN))
+        extra = rollout.counts(config.credit_by) | {"value/explained_variance": explained, "policy/last_kl": moved}
+        values = on_host(seen, extra) | {"optim/learning_rate": rate, "optim/passes": passes}
+        if config.kl_coef:
+            values["policy/kl_coef"] = float(self.kl_coef)
+            self.kl_coef.fill_(
+                policy_loss.adapted_kl_coef(float(self.kl_coef), values["policy/last_kl"], config.kl_target)
+            )
+        return values
 
 
 def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
     """Collect, learn, log, save; again until the steps are done. ``extra_terms`` join the loss, each by its name."""
-    device, seed = run.device, config.run.seed
-    envs = make_groups(config.env, 2 if config.half_batches else 1, device, run.compiled)
-    agent = make_agent(envs[0].obs_spec, envs[0].action_spec, config.net, seed, device)
-    if agent.remembers and config.env.num_envs % config.num_minibatches:
-        raise ValueError(
-            f"num_minibatches {config.num_minibatches} does not divide num_envs {config.env.num_envs}: "
-            f"with memory ({config.net.core}) a minibatch is whole segments of some environments"
-        )
-    learner = Learner(agent, config, device, run.compiled, extra_terms)
-    spec = (envs[0].obs_spec, envs[0].action_spec)
-    collector = Collector(envs, Rollout.empty(config.num_steps, config.env.num_envs, *spec, device))
+    envs = make_groups(config.env, 2 if config.half_batches else 1, run.device, run.compiled)
+    agent = make_agent(envs[0].obs_spec, envs[0].action_spec, config.net, config.run.seed, run.device)
+    if config.collect == "segments":
+        check_windows(config, agent)
+    learner = Learner(agent, config, run.device, run.compiled, extra_terms)
     if run.resumed:
-        resume(run, learner, collector)
-    else:
-        collector.start(seed, agent.initial_state)
-    fuse = config.run.compile == "on"
-    act, peek = (fast(f, device, run.compiled, fuse=fuse) for f in (agent.act, agent.peek))
-
-    for update in run.updates(
-        config.num_updates, config.batch_size, envs[0], sum(map(torch.numel, learner.parameters))
-    ):
-        stream = generator(seed, "action", update, device=device)
-        noise_TN = agent.policy.noise((config.num_steps, config.env.num_envs), stream)
-        rollout, episodes = collector.collect(act, peek, noise_TN)
+        learner.resume(run)
+        learner.kl_coef.fill_(run.resumed.data.get("kl_coef", config.kl_coef))
+    practice = (WholeEpisodes if config.collect == "episodes" else Segments)(config, run, agent, envs)
+    for update in practice.updates():
+        progress = practice.progress(update)
+        rollout, episodes = practice.collect(update)
         start = time.perf_counter()
-        values = learner.update(rollout, update)
-        seconds = collector.take_seconds() | {"learn": time.perf_counter() - start}
+        values = learner.update(rollout, update, progress)
+        seconds = practice.collector.take_seconds() | {"learn": time.perf_counter() - start}
         if config.run.eval_every and run.due(config.run.eval_every, update):
             values |= run.evaluate(agent, config.env)
         run.log(update, episodes, values, seconds)
         if run.due(config.run.checkpoint_every, update):
-            optimizer, groups = optimizer_tensors(learner.optimizer)
-            run.save(
-                update,
-                agent.state_dict(),
-                {"optimizer": optimizer, "collector": collector.state_dict()},
-                {"optimizer": groups},
-            )
+            learner.save(run, update, practice.state_dict(), kl_coef=float(learner.kl_coef))
     for env in envs:
         env.close()
     return agent
+
+
+def check_windows(config: Config, agent: Agent) -> None:
+    """Raise ValueError where minibatches of whole segments do not divide the environments."""
+    if (agent.remembers or config.contiguous) and config.env.num_envs % config.num_minibatches:
+        why = f"with memory ({config.net.core})" if agent.remembers else "contiguous,"
+        raise ValueError(
+            f"num_minibatches {config.num_minibatches} does not divide num_envs {config.env.num_envs}: "
+            f"{why} a minibatch is whole segments of some environments"
+        )

@@ -7,6 +7,7 @@ measured in the same run; the bound they give can only be beaten by doing two of
 
 import importlib.util
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Callable
@@ -128,7 +129,7 @@ def stable_baselines(config: ppo.Config, device: torch.device) -> Side:
         n_epochs=config.update_epochs,
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
-        clip_range=config.clip_coef,
+        clip_range=config.clip_coef or math.inf,
         ent_coef=config.ent_coef,
         vf_coef=config.vf_coef,
         device=device,

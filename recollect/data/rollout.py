@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recollect.envs.vector import VectorEnv
-from recollect.ops.returns import next_values
+from recollect.ops.returns import next_values, normalise
 from recollect.types import Acted, ActionSpec, Discrete, EpisodeStats, Obs, ObsSpec, State, Step
 
 Act = Callable[[Obs, State, Tensor, Tensor], tuple[Acted, State]]  # (obs_N, state, reset_N, noise_N)
@@ -65,6 +65,28 @@ class Rollout:
         """True where an episode ended, either way. [T, N]"""
         return self.terminated | self.truncated
 
+    def credit_ends(self, credit_by: str) -> tuple[Tensor, Tensor]:
+        """(terminal, cut) [T, N]: where nothing follows, and where credit stops.
+
+        By ``episode``, or by ``round``: a point ends it, and nothing follows unless a limit cut it short.
+        """
+        if credit_by == "episode":
+            return self.terminated, self.ended
+        cut_TN = self.round_end | self.ended
+        return cut_TN & ~self.truncated, cut_TN
+
+    def counted(self, part_TN: Tensor) -> Tensor:
+        """The rows to learn from: of a segment, all. [T, N, ...]"""
+        return part_TN
+
+    def counts(self, credit_by: str) -> dict[str, Tensor]:
+        """What to log of a batch's size: of a segment nothing, it never changes."""
+        return {}
+
+    def scaled(self, credit_TN: Tensor, how: str) -> Tensor:
+        """Credit as ``ops.returns.normalise`` scales it, over the rows to learn from; 0 on the others. [T, N]"""
+        return normalise(credit_TN, how)
+
 
 @dataclass
 class Group:
@@ -97,7 +119,7 @@ class Collector:
         self.envs, self.rollout, self.groups = list(envs), rollout, []
         self.seconds = {"env": 0.0, "act": 0.0}
         score = torch.zeros_like(rollout.reward)
-        self._score_TN = EpisodeStats(score, score.long(), score.bool())
+        self.score_TN = EpisodeStats(score, score.long(), score.bool())
 
     def start(self, seed: int, initial_state: Callable[[int, torch.device], State]) -> None:
         """Begin every environment's first episode."""
@@ -152,7 +174,7 @@ class Collector:
 
     def _episodes(self) -> Episodes:
         """Brought to the host once a segment, not once a step."""
-        score = self._score_TN
+        score = self.score_TN
         over, returns, lengths = score.over.cpu(), score.episode_return.cpu(), score.episode_length.cpu()
         return Episodes(returns[over].tolist(), lengths[over].tolist())
 
@@ -190,7 +212,7 @@ class Collector:
         else:
             rollout.final_value[t, columns] = 0.0
         group.obs, group.reset_N = step.obs, step.terminated | step.truncated
-        score, stats = self._score_TN, step.stats
+        score, stats = self.score_TN, step.stats
         score.over[t, columns], score.episode_return[t, columns] = stats.over, stats.episode_return
         score.episode_length[t, columns] = stats.episode_length
 

@@ -96,6 +96,7 @@ class AtariBase(HostEnv):
         self.num_envs, self.first_env = num_envs, first_env
         self.device = torch.device(device)
         self.protocol = protocol
+        self.stack = self.options.stack
         binary = self.options.obs == "binary"
         size = (BINARY_SIZE, BINARY_SIZE) if binary else (HEIGHT, WIDTH)
         self.obs_spec = {"frame": TensorSpec((self.options.stack, *size), torch.uint8, 0, 1 if binary else 255)}

@@ -79,6 +79,7 @@ class VectorEnv(ABC):
     protocol: Protocol
     resume: ResumeKind
     first_env: int = 0
+    stack: int = 1  # pictures that ``frame`` shows, oldest first, zeros from before the episode: one need be stored
     tasks: int = 1  # environment i plays task i % tasks; an evaluation gives every task its episodes
 
     _episode_return: Tensor | None = None

@@ -34,6 +34,20 @@ def discounted(reward_TN: Tensor, cut_TN: Tensor, last_return_N: Tensor, gamma: 
     return return_TN
 
 
+def trajectory(return_TN: Tensor, cut_TN: Tensor) -> Tensor:
+    """The return of the whole stretch between two cuts, as it was at its first step, for each of its steps. [T, N]
+
+    Later actions are then paid for rewards that came before them: right on average, at a higher variance.
+    """
+    assert return_TN.shape == cut_TN.shape
+    whole_TN, running_N = torch.empty_like(return_TN), return_TN[0]
+    for t in range(return_TN.shape[0]):
+        whole_TN[t] = running_N
+        if t + 1 < return_TN.shape[0]:
+            running_N = torch.where(cut_TN[t], return_TN[t + 1], running_N)
+    return whole_TN
+
+
 def td_error(reward_TN: Tensor, value_TN: Tensor, next_value_TN: Tensor, terminal_TN: Tensor, gamma: float) -> Tensor:
     """One-step temporal difference. [T, N]
 
@@ -41,6 +55,36 @@ def td_error(reward_TN: Tensor, value_TN: Tensor, next_value_TN: Tensor, termina
     """
     assert reward_TN.shape == value_TN.shape == next_value_TN.shape == terminal_TN.shape
     return reward_TN + gamma * next_value_TN.masked_fill(terminal_TN, 0) - value_TN
+
+
+def n_step(
+    reward_TN: Tensor, next_value_TN: Tensor, terminal_TN: Tensor, cut_TN: Tensor, gamma: float, steps: int
+) -> Tensor:
+    """Return of ``steps`` rewards and the value of what follows them; fewer up to a cut or the segment's end. [T, N]
+
+    R1[t] = r[t] + gamma (1 - terminal[t]) V'[t];  Rn[t] = r[t] + gamma R(n-1)[t+1], at a cut and at T-1 R1[t].
+    With ``steps`` >= T these are A2C's longest returns: every step bootstraps from the segment's end. More steps mean
+    less bias from the value function, and more variance.
+    """
+    assert reward_TN.shape == next_value_TN.shape == terminal_TN.shape == cut_TN.shape
+    one_TN = reward_TN + gamma * next_value_TN.masked_fill(terminal_TN, 0)
+    return_TN = one_TN
+    for _ in range(min(steps, len(one_TN)) - 1):
+        longer_TN = reward_TN[:-1] + gamma * return_TN[1:]
+        return_TN = torch.cat([torch.where(cut_TN[:-1], one_TN[:-1], longer_TN), one_TN[-1:]])
+    return return_TN
+
+
+def longest(reward_TN: Tensor, next_value_TN: Tensor, terminal_TN: Tensor, cut_TN: Tensor, gamma: float) -> Tensor:
+    """Every reward up to the next cut or the segment's end, and the value of what follows there. [T, N]
+
+    Mnih et al. 2016, algorithm S3. The same as ``n_step`` with as many steps as there are, in one sweep.
+    """
+    assert reward_TN.shape == next_value_TN.shape == terminal_TN.shape == cut_TN.shape
+    ends_TN = cut_TN.clone()
+    ends_TN[-1] = True
+    ahead_TN = next_value_TN.masked_fill(terminal_TN | ~ends_TN, 0)
+    return discounted(reward_TN + gamma * ahead_TN, ends_TN, torch.zeros_like(reward_TN[0]), gamma)
 
 
 def gae(

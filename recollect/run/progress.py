@@ -62,7 +62,7 @@ class Progress:
         return clock((now - self.began) / done * max(self.total - step, 0))
 
     def _line(self, step: int, values: dict[str, float | None], now: float) -> str:
-        share = 100 * step / self.total
+        share = min(100 * step / self.total, 100)  # the last whole episodes may go beyond
         return (
             f"{self.title}: {step:,}/{self.total:,} steps ({share:.0f} %), left {self._left(step, now)}, "
             f"{number(values.get('time/env_steps_per_s'))} steps/s, "

@@ -102,9 +102,25 @@ class Run:
 
     def updates(self, total: int, steps_each: int, env: VectorEnv, parameters: int) -> Iterator[int]:
         """The numbers of the updates that are left, 0-based, while showing progress; Ctrl-C ends it early."""
-        self.steps_each, self.protocol, self.parameters, self.total = steps_each, env.protocol, parameters, total
         if self.resumed and env.resume == "restart":
             self.say(f"{env.protocol.env_id} on {env.protocol.engine} cannot store open episodes: they restart")
+        self.steps_each, self.total = steps_each, total
+        return self._numbers(total * steps_each, env, parameters)
+
+    def updates_until(self, steps: int, env: VectorEnv, parameters: int) -> Iterator[int]:
+        """As ``updates``, where ``took`` says how many steps an update brought: until there are ``steps``."""
+        self.steps_until = steps
+        self.total = self.first_update if self.env_steps >= steps else sys.maxsize
+        return self._numbers(steps, env, parameters)
+
+    def took(self, update: int, steps: int) -> None:
+        """How many steps this update learns from, before anything asks what is due or is logged."""
+        self.steps_each = steps
+        if self.env_steps + steps >= self.steps_until:
+            self.total = update + 1
+
+    def _numbers(self, total_steps: int, env: VectorEnv, parameters: int) -> Iterator[int]:
+        self.protocol, self.parameters = env.protocol, parameters
         cut_at, cut_step = (self.resumed.data["metrics_bytes"], self.env_steps) if self.resumed else (0, None)
         track = to_dict(self.whole) if self.config.track else None
         self.metrics = Metrics(self.folder.path, cut_at, cut_step, track)
@@ -114,11 +130,11 @@ class Run:
         self._ends.callback(self.metrics.close)
         self._listen()
         title = f"{self.experiment} on {env.protocol.env_id} ({env.protocol.name}), seed {self.config.seed}"
-        self.progress = self._ends.enter_context(Progress(title, total * steps_each, self.env_steps, self.quiet))
-        for update in range(self.first_update, total):
+        self.progress = self._ends.enter_context(Progress(title, total_steps, self.env_steps, self.quiet))
+        update = self.first_update
+        while update < self.total and not self.stopping:
             yield update
-            if self.stopping:
-                break
+            update += 1
         self._end("stopped" if self.stopping else "finished")
 
     def say(self, line: str) -> None:

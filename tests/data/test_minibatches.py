@@ -6,7 +6,7 @@ from coded import ENVS, STEPS, Reader, code, collector_of, initial_state, noise
 from torch import Tensor
 
 from recollect.algos.loss import Minibatch
-from recollect.algos.ppo import minibatches
+from recollect.algos.minibatches import minibatches
 from recollect.data.rollout import Rollout, rows_of, shuffled_rows, windows_of
 
 

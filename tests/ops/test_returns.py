@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recollect.ops.returns import discounted, gae, next_values, normalise, td_error
+from recollect.ops.returns import discounted, gae, longest, n_step, next_values, normalise, td_error, trajectory
 
 steps, envs, seeds = st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**32 - 1)
 repeatable = settings(derandomize=True, deadline=None, max_examples=30)
@@ -129,6 +129,107 @@ def test_td_error_reads_itself():
     """1 + 0.1 x 3 - 0.5 = 0.8; where nothing follows 1 - 0.5 = 0.5."""
     reward, value, next_value = column(1, 1), column(0.5, 0.5), column(3, 3)
     same(td_error(reward, value, next_value, mask(0, 1), gamma=0.1), column(0.8, 0.5))
+
+
+# --- trajectory ------------------------------------------------------------------------------------------------------
+
+
+def test_a_trajectory_pays_each_step_what_its_first_is_worth():
+    return_TN = numbers([1, 7], [2, 8], [3, 9], [4, 10])
+    cut_TN = torch.tensor([[False, False], [True, False], [False, True], [False, False]])
+    same(trajectory(return_TN, cut_TN), numbers([1, 7], [1, 7], [3, 7], [3, 10]))
+
+
+def test_a_trajectory_that_is_cut_at_every_step_is_the_return_itself():
+    same(trajectory(column(1, 2, 3), mask(1, 1, 1)), column(1, 2, 3))
+    same(trajectory(column(1), mask(0)), column(1))
+
+
+def test_a_trajectory_leaves_its_inputs_alone():
+    return_TN = column(1, 2)
+    trajectory(return_TN, mask(0, 0))
+    same(return_TN, column(1, 2))
+
+
+@repeatable
+@given(steps, envs, seeds)
+def test_a_trajectorys_return_is_found_by_walking_back_to_its_start(T: int, N: int, seed: int):
+    segment = random_segment(T, N, seed)
+    return_TN, cut_TN = segment["reward_TN"], segment["cut_TN"]
+    expected_TN = torch.zeros_like(return_TN)
+    for n in range(N):
+        for t in range(T):
+            start = t
+            while start > 0 and not cut_TN[start - 1, n]:
+                start -= 1
+            expected_TN[t, n] = return_TN[start, n]
+    same(trajectory(return_TN, cut_TN), expected_TN)
+
+
+# --- n_step, longest -------------------------------------------------------------------------------------------------
+
+
+def test_n_step_returns_read_themselves():
+    """Rewards 1, 2, 3 and values 4, 5, 6 behind them, at gamma = 0.1."""
+    reward, following, never = column(1, 2, 3), column(4, 5, 6), mask(0, 0, 0)
+    same(n_step(reward, following, never, never, 0.1, 1), column(1.4, 2.5, 3.6))
+    same(n_step(reward, following, never, never, 0.1, 2), column(1.25, 2.36, 3.6))
+    same(n_step(reward, following, never, never, 0.1, 3), column(1.236, 2.36, 3.6))
+    same(n_step(reward, following, never, never, 0.1, 9), column(1.236, 2.36, 3.6))
+
+
+def test_n_step_returns_stop_at_a_cut():
+    """A cut bootstraps from what follows it there, 2 + 0.5; where nothing follows, from nothing, not even NaN."""
+    reward, cut = column(1, 2, 3), mask(0, 1, 0)
+    same(n_step(reward, column(4, 5, 6), mask(0, 0, 0), cut, 0.1, 3), column(1.25, 2.5, 3.6))
+    same(n_step(reward, column(4, float("nan"), 6), cut, cut, 0.1, 3), column(1.2, 2, 3.6))
+
+
+def test_the_longest_returns_read_themselves():
+    reward, following, never = column(1, 2, 3), column(4, 5, 6), mask(0, 0, 0)
+    same(longest(reward, following, never, never, 0.1), column(1.236, 2.36, 3.6))
+    same(longest(reward, following, never, mask(0, 1, 0), 0.1), column(1.25, 2.5, 3.6))
+    same(longest(reward, column(4, float("nan"), 6), mask(0, 1, 0), mask(0, 1, 0), 0.1), column(1.2, 2, 3.6))
+    same(longest(reward, column(4, 5, float("nan")), mask(0, 0, 1), mask(0, 0, 1), 0.1), column(1.23, 2.3, 3))
+
+
+def test_longest_returns_leave_their_masks_alone():
+    cut_TN = mask(0, 0)
+    longest(column(1, 2), column(1, 2), mask(0, 0), cut_TN, 0.1)
+    assert not cut_TN.any()
+
+
+@repeatable
+@given(steps, envs, seeds, st.integers(1, 8))
+def test_n_step_is_n_rewards_and_what_follows(T: int, N: int, seed: int, count: int):
+    segment, gamma = random_segment(T, N, seed), 0.9
+    reward_TN, next_value_TN = segment["reward_TN"], segment["next_value_TN"]
+    expected_TN = torch.zeros_like(reward_TN)
+    for n in range(N):
+        for t in range(T):
+            for k in range(t, T):
+                expected_TN[t, n] += gamma ** (k - t) * reward_TN[k, n]
+                if segment["cut_TN"][k, n] or k == T - 1 or k - t + 1 == count:
+                    if not segment["terminal_TN"][k, n]:
+                        expected_TN[t, n] += gamma ** (k - t + 1) * next_value_TN[k, n]
+                    break
+    masks = segment["terminal_TN"], segment["cut_TN"]
+    same(n_step(reward_TN, next_value_TN, *masks, gamma, count), expected_TN)
+
+
+@repeatable
+@given(steps, envs, seeds)
+def test_credit_choices_meet_their_neighbours(T: int, N: int, seed: int):
+    """One step is the TD error plus the value; as many as there are is the longest; GAE's ends are these two."""
+    segment = random_segment(T, N, seed)
+    reward_TN, value_TN, next_value_TN = segment["reward_TN"], segment["value_TN"], segment["next_value_TN"]
+    terminal_TN, cut_TN = segment["terminal_TN"], segment["cut_TN"]
+    one_TN = n_step(reward_TN, next_value_TN, terminal_TN, cut_TN, 0.9, 1)
+    all_TN = longest(reward_TN, next_value_TN, terminal_TN, cut_TN, 0.9)
+    values = reward_TN, value_TN, next_value_TN, terminal_TN
+    same(one_TN - value_TN, td_error(*values, 0.9))
+    same(n_step(reward_TN, next_value_TN, terminal_TN, cut_TN, 0.9, T), all_TN)
+    same(all_TN - value_TN, gae(*values, cut_TN, 0.9, 1.0))
 
 
 # --- gae -------------------------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ class PongEnv(VectorEnv):
         names = FEWER[options.actions]
         self.action_spec = Discrete(len(names), names)
         self.obs_spec = obs_spec(options)
+        self.stack = options.stack if self._draws else 1
         skip = self.protocol.frame_skip
         self._fewest, self._most = skip if isinstance(skip, tuple) else (skip, skip)
         self._make_tables(names, worlds)

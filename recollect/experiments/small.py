@@ -1,28 +1,6 @@
-"""The table of named experiments: a base, what differs from it, what its source reported. One row each."""
+"""Quick checks, and what the house measures itself by."""
 
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from recollect.algos import ALGOS
-from recollect.config import choose, override
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """``algorithm`` with ``overrides`` of its Config's defaults, named flat."""
-
-    name: str
-    about: str
-    overrides: dict[str, Any] = field(default_factory=dict)
-    algorithm: str = "ppo"
-    reported: str = "-"
-
-    def config(self) -> Any:
-        """The resolved configuration."""
-        return override(ALGOS[self.algorithm].Config(), **self.overrides)
-
+from recollect.experiments.row import Experiment
 
 ROWS = [
     Experiment(
@@ -42,6 +20,36 @@ ROWS = [
             total_timesteps=99_840,
             threads=1,
         ),
+    ),
+    Experiment(
+        "cartpole-pg",
+        "the first rung of the ladder, checked in half a minute",
+        dict(
+            env_id="CartPole-v1",
+            num_envs=16,
+            episodes_per_env=1,
+            learning_rate=5e-3,
+            ent_coef=0.001,
+            total_timesteps=300_000,
+            threads=1,
+        ),
+        algorithm="policy_gradient",
+    ),
+    Experiment(
+        "cartpole-ac",
+        "the second: the same with a value function",
+        dict(
+            env_id="CartPole-v1",
+            num_envs=16,
+            episodes_per_env=1,
+            shared=False,
+            learning_rate=1e-2,
+            advantage_norm="mean-std",
+            ent_coef=0.001,
+            total_timesteps=200_000,
+            threads=1,
+        ),
+        algorithm="actor_critic",
     ),
     Experiment(
         "pendulum-ppo",
@@ -142,20 +150,3 @@ ROWS = [
         ),
     ),
 ]
-
-EXPERIMENTS = {row.name: row for row in ROWS}
-
-
-def experiment(name: str) -> Experiment:
-    """The row of that name, or an error that names the nearest."""
-    return choose("experiment", name, EXPERIMENTS)
-
-
-def measured(name: str) -> str:
-    """What we measured, from the results that stand beside the code; ``-`` where there is none."""
-    here = Path(__file__).parent
-    for folder in (here.parent / "results", here / "_results"):
-        path = folder / f"{name}.json"
-        if path.is_file():
-            return json.loads(path.read_text())["headline"]
-    return "-"

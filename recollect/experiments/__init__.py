@@ -1,0 +1,30 @@
+"""The table of named experiments: a base, what differs from it, what its source reported. One row each.
+
+``small``: quick checks. ``pong_ladder``: from REINFORCE to PPO with memory on Pong.
+"""
+
+import json
+from pathlib import Path
+
+from recollect.config import choose
+from recollect.experiments import pong_ladder, small
+from recollect.experiments.row import Experiment
+
+ROWS = [*small.ROWS, *pong_ladder.ROWS]
+
+EXPERIMENTS = {row.name: row for row in ROWS}
+
+
+def experiment(name: str) -> Experiment:
+    """The row of that name, or an error that names the nearest."""
+    return choose("experiment", name, EXPERIMENTS)
+
+
+def measured(name: str) -> str:
+    """What we measured, from the results that stand beside the code; ``-`` where there is none."""
+    package = Path(__file__).parents[1]
+    for folder in (package.parent / "results", package / "_results"):
+        path = folder / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text())["headline"]
+    return "-"
