@@ -120,12 +120,6 @@ def _gymnasium(config: EnvConfig, count: int, device: Any, first_env: int, rende
 def _atari(config: EnvConfig, count: int, device: Any, first_env: int, render: bool) -> VectorEnv:
     from recollect.envs.atari import make_atari  # needs the extra
 
-    ours = [word for word in config.env_options if word.partition("=")[0] in ("obs", "stack", "actions")]
-    if ours:
-        raise ValueError(
-            f"{' '.join(ours)} is how {PONG} is seen and played; {config.env_id} has 84x84 grey frames and its own "
-            "actions: give --env-options without it, or with nothing after it"
-        )
     options = parse_options(AtariOptions, config.env_options, "Atari option")
     return make_atari(
         config.env_id,

@@ -1,8 +1,8 @@
 """From REINFORCE to PPO with a Transformer's memory on Pong: each row as its source ran it, whatever comes of it.
 
-Common: whole episodes of 8 environments, PongDeterministic, 80x80 binary frames, up and down, credit by round. Ours,
-where the source is silent: Adam, one episode an environment, 4 frames in the sequence, an MLP of 200 units, the steps.
-``--env-id ALE/Pong-v5 --env-options`` (with nothing after it) plays the emulator's 84x84 grey frames and six actions.
+Common: whole episodes of 8 environments, PongDeterministic, 80x80 binary frames, up and down, credit by round; 200
+features without an activation after them, 11 frames in the sequence (its program says so, the text does not). Ours,
+where both are silent: Adam, one episode an environment, the steps. ``--env-id ALE/Pong-v5`` plays the emulator's game.
 """
 
 from typing import Any
@@ -22,9 +22,10 @@ def frames(stack: int) -> dict[str, Any]:
 
 # The newest frame less the one before it; a sequence of frames; one frame, for what remembers.
 DIFFERENCE = dict(**frames(2), difference=True)
-SEQUENCE, SINGLE = frames(4), frames(1)
-MLP = dict(**DIFFERENCE, encoder="mlp", hidden=(200,))
-CNN = dict(**DIFFERENCE, encoder="cnn")
+SEQUENCE, SINGLE = dict(**frames(11), cnn_width=200), frames(1)
+LINEAR = dict(encoder="mlp", hidden=(200,), activation="none")
+MLP = dict(**DIFFERENCE, **LINEAR)
+CNN = dict(**DIFFERENCE, encoder="cnn", cnn_width=200)
 CNN3D = dict(**SEQUENCE, encoder="cnn3d")
 
 PG = dict(gamma=0.99, learning_rate=1e-4, credit_by="round", total_timesteps=20_000_000)
@@ -42,7 +43,8 @@ PPO = dict(
     clip_coef=0.2,
     total_timesteps=8_000_000,
 )
-TRANSFORMER = dict(**SINGLE, encoder="cnn", core="transformer", core_layers=1, core_width=128, core_heads=8)
+EMBEDDED = dict(**SINGLE, encoder="mlp", hidden=(128,), activation="none")
+TRANSFORMER = dict(**EMBEDDED, core="transformer", core_layers=1, core_width=128, core_heads=8)
 
 
 def policy_gradient(name: str, about: str, reported: str, *parts: dict[str, Any], **own: Any) -> Experiment:
@@ -72,6 +74,7 @@ ROWS = [
         "the classic: one environment, ten episodes a step, 200 hidden units, discounted by round and normalised",
         "the starting point",
         MLP,
+        activation="relu",
         num_envs=1,
         episodes_per_env=10,
         loss_over="steps",
@@ -123,7 +126,7 @@ ROWS = [
     actor_critic("pong-ac-cnn3d", "with a value function", "starts faster than without", CNN3D),
     actor_critic("pong-ac-mlp", "the same with the MLP (ours)", "-", MLP),
     # The ratio: the same samples, many times.
-    ppo("pong-ppo-mlp", "10 passes, 1/64 of the samples a step, clip 0.2", "poor score", MLP),
+    ppo("pong-ppo-mlp", "one frame; 10 passes, 1/64 of the samples a step, clip 0.2", "poor score", SINGLE, LINEAR),
     ppo("pong-ppo-cnn", "a CNN, advantages normalised", "a curve, no words", CNN, advantage_norm="mean-std"),
     ppo(
         "pong-ppo-cnn3d-16",

@@ -68,7 +68,7 @@ def outcome(folder: RunFolder) -> dict[str, Any]:
     rows = [
         {name: value for name, value in row.items() if not name.startswith(TIMES)} for row in read_rows(folder.metrics)
     ]
-    data = {k: v for k, v in checkpoint.data.items() if k not in ("seconds", "metrics_bytes")}
+    data = {k: v for k, v in checkpoint.data.items() if k not in ("seconds", "cold_start_s", "metrics_bytes")}
     return {
         "rows": rows,
         "tensors": fingerprint(checkpoint.tensors),
