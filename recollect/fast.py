@@ -7,9 +7,11 @@ says so once.
 
 import functools
 import importlib.util
+import logging
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -81,6 +83,13 @@ def _say_that_it_takes_a_while() -> None:
     print("recollect: hot functions are compiled at their first call, which may take a minute", file=sys.stderr)
 
 
+def _compile(function: Callable, options: dict[str, Any] | None = None) -> Callable:
+    # It says at every optimiser that profiling is left out, and at every softmax in how many parts it is worked out.
+    logging.getLogger("torch._dynamo.variables.ctx_manager").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "\\s*Online softmax is disabled", UserWarning)
+    return torch.compile(function, dynamic=False, options=options)
+
+
 def fused(function: Callable, device: torch.device, compiled: bool) -> Callable:
     """Compiled for this device where it can be; its arithmetic stays the eager function's, to the bit."""
     on_gpu = device.type == "cuda"
@@ -88,8 +97,7 @@ def fused(function: Callable, device: torch.device, compiled: bool) -> Callable:
         return function
     _say_that_it_takes_a_while()
     # Else a GPU would fuse a product and a sum into one rounding.
-    options: dict[str, Any] | None = {"emulate_precision_casts": True} if on_gpu else None
-    return torch.compile(function, dynamic=False, options=options)
+    return _compile(function, {"emulate_precision_casts": True} if on_gpu else None)
 
 
 def fast(
@@ -107,4 +115,4 @@ def fast(
         return function
     if device.type != "cuda":
         return fused(function, device, compiled)
-    return Graphed(torch.compile(function, dynamic=False) if fuse else function, changed)
+    return Graphed(_compile(function) if fuse else function, changed)

@@ -1,16 +1,16 @@
 """The table of named experiments: a base, what differs from it, what its source reported. One row each.
 
-``small``: quick checks. ``pong_ladder``: from REINFORCE to PPO with memory on Pong.
+``small``: quick checks. ``pong_blind``: memory on trial. ``pong_ladder``: from REINFORCE to PPO with memory on Pong.
 """
 
 import json
 from pathlib import Path
 
 from recollect.config import choose
-from recollect.experiments import pong_ladder, small
+from recollect.experiments import pong_blind, pong_ladder, small
 from recollect.experiments.row import Experiment
 
-ROWS = [*small.ROWS, *pong_ladder.ROWS]
+ROWS = [*small.ROWS, *pong_blind.ROWS, *pong_ladder.ROWS]
 
 EXPERIMENTS = {row.name: row for row in ROWS}
 

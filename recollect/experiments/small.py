@@ -93,6 +93,7 @@ ROWS = [
             env_options=("obs=state",),
             protocol="v5-pooled",
             encoder="fourier",
+            activation="relu",
             num_envs=1024,
             num_steps=32,
             num_minibatches=8,
