@@ -53,7 +53,7 @@ def test_the_band_is_dark_and_the_ball_in_it_dim(ball_x: int, is_hidden: bool):
 def test_without_a_band_the_screen_is_the_screen():
     picture = showing.screen(game(170), physics.usual(CPU))
     assert (columns_of(picture, BALL), columns_of(picture, showing.DARK_GROUND)) == ([121, 122], [])
-    crossed = showing.screen(game(170), world(200, 148))
+    crossed = showing.screen(game(170), world(150, 149))
     assert np.array_equal(picture, crossed), "a band that ends before it begins hides nothing"
 
 
