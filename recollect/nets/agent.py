@@ -14,7 +14,7 @@ from recollect.nets.cores import CORES
 from recollect.nets.encoders import ENCODERS
 from recollect.nets.heads import Distribution, ValueHead, policy_head
 from recollect.nets.precision import uses_bf16
-from recollect.nets.watching import attended
+from recollect.nets.watching import attended, attends
 from recollect.rng import stream_seed
 from recollect.types import Acted, ActionSpec, Obs, ObsSpec, State, obs_map
 
@@ -108,6 +108,11 @@ class Agent(nn.Module):
         first = next(iter(obs_N.values()))
         never_N = torch.zeros(first.shape[0], dtype=torch.bool, device=first.device)
         return self.value(self._step(obs_N, state, never_N)[1])
+
+    @property
+    def attends(self) -> bool:
+        """Whether the policy's core weighs past steps, so that ``attended`` has something to show."""
+        return attends(self.torso.core)
 
     def attended(self, obs_N: Obs, state: State, reset_N: Tensor) -> list[Tensor]:
         """How the policy's core weighs past steps in this one, [N, H, ages 0..W] a layer; ``state`` stays as it was."""

@@ -32,12 +32,17 @@ class Watching(Acting):
         return out
 
 
+def attends(core: Any) -> bool:
+    """Whether a core is a stack of layers that read a memory (``cores/stack.py``), and so can be watched."""
+    return hasattr(core, "through") and hasattr(core, "look_back")
+
+
 def attended(core: Any, x_ND: Tensor, state: State, reset_N: Tensor) -> list[Tensor]:
     """The weights with which each layer of a core would read, [N, H, A] each; none of a core that does not attend.
 
     ``state`` is the one before this step and stays as it was.
     """
-    if not hasattr(core, "through"):
+    if not attends(core):
         return []
     memory = Watching(state, reset_N, core.look_back)
     with torch.no_grad():

@@ -68,29 +68,29 @@ def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, 
 
 def _seed_trace(group: Group, run: Run, line: Line, alone: bool) -> dict[str, Any]:
     """One seed: the experiment's own line where it stands alone, a thin one behind the mean otherwise."""
-    label = _label(group.experiment)
+    name = label(group.name)
     stroke = {"color": colour(group.index), "width": 2.2 if alone else 1, "dash": dash(group.index)}
     return _trace(downsample(line)) | {
-        "name": label,
-        "legendgroup": label,
+        "name": name,
+        "legendgroup": name,
         "showlegend": alone,
         "line": stroke,
         "marker": {"color": colour(group.index), "size": 7},
         "opacity": 1 if alone else 0.45,
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, seed {_label(run.seed)}</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, seed {label(run.seed)}</extra>",
     }
 
 
 def _band_traces(group: Group, band: Band, seeds: int) -> list[dict[str, Any]]:
-    label = _label(group.experiment)
-    edge = {"legendgroup": label, "showlegend": False, "hoverinfo": "skip", "line": {"width": 0}}
+    name = label(group.name)
+    edge = {"legendgroup": name, "showlegend": False, "hoverinfo": "skip", "line": {"width": 0}}
     low = _trace(Line(band.x, band.low)) | edge
     high = _trace(Line(band.x, band.high)) | edge | {"fill": "tonexty", "fillcolor": translucent(group.index, 0.16)}
     mean = _trace(Line(band.x, band.mean)) | {
-        "name": f"{label} (mean of {seeds} seeds)",
-        "legendgroup": label,
+        "name": f"{name} (mean of {seeds} seeds)",
+        "legendgroup": name,
         "line": {"color": colour(group.index), "width": 2.6, "dash": dash(group.index)},
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, mean of {seeds}</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, mean of {seeds}</extra>",
     }
     return [low, high, mean]
 
@@ -99,14 +99,14 @@ def _evaluation_trace(group: Group, run: Run, line: Line) -> dict[str, Any] | No
     """Evaluations during training, as marks: measured apart from training, so never joined with its line."""
     if not len(line.x):
         return None
-    label = _label(group.experiment)
+    name = label(group.name)
     return _trace(downsample(line)) | {
         "mode": "markers",
-        "name": label,
-        "legendgroup": label,
+        "name": name,
+        "legendgroup": name,
         "showlegend": False,
         "marker": {"color": colour(group.index), "size": 7, "symbol": "diamond-open"},
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, seed {_label(run.seed)}, evaluated</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, seed {label(run.seed)}, evaluated</extra>",
     }
 
 
@@ -146,7 +146,7 @@ def _spans_decades(lines: Sequence[Line]) -> bool:
     return bool(high / low > 1e3)
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """Plotly reads a small HTML in names, and % braces in templates: text from files must be neither."""
     return escape(text).replace("%{", "%&#123;")
 

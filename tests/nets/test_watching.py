@@ -75,6 +75,7 @@ def test_an_agent_shows_what_its_policy_attends_to(core: str, layers: int, share
     state, reset_N = agent.initial_state(ENVS, CPU), torch.ones(ENVS, dtype=torch.bool)
     weights = agent.attended({"vector": torch.randn(ENVS, D)}, state, reset_N)
     heads = 1 if core == "gau" else 2
+    assert agent.attends == (layers > 0)
     assert [list(weight.shape) for weight in weights] == [[ENVS, heads, W + 1]] * layers
     for weight_NHA in weights:
         assert weight_NHA[:, :, 0].eq(1).all(), "where an episode begins there is nothing but itself"
