@@ -53,32 +53,29 @@ class Watched:
 def parsed(data: dict[str, Any]) -> Watched:
     """The file's content. ValueError where it is not what it should be: it may come from anywhere."""
     try:
-        mean_LHA = _numbers(data["mean"], 3)
-        reward_T = _numbers(data["reward"], 1)
-        shape = (len(reward_T), mean_LHA.shape[2])
-        maps = tuple((int(m["layer"]), m["head"], _numbers(m["share"], 2) / float(data["unit"])) for m in data["maps"])
-        series = [
+        mean_LHA, reward_T, unit = _numbers(data["mean"], 3), _numbers(data["reward"], 1), float(data["unit"])
+        if unit <= 0:
+            raise ValueError(f"unit must be above 0, got {unit}")
+        maps = tuple((int(m["layer"]), m["head"], _numbers(m["share"], 2) / unit) for m in data["maps"])
+        actions, scene = (
             {str(name): _numbers(values, 1) for name, values in data[key].items()} for key in ("actions", "scene")
-        ]
-        fits = all(share.shape == shape for _, _, share in maps) and all(
-            len(values) == len(reward_T) for each in series for values in each.values()
         )
+        fits = all(share_TA.shape == (len(reward_T), mean_LHA.shape[2]) for _, _, share_TA in maps)
+        fits &= all(len(values_T) == len(reward_T) for each in (actions, scene) for values_T in each.values())
         if not (fits and maps and all(head is None or isinstance(head, int) for _, head, _ in maps)):
             raise ValueError("its parts do not fit together")
-        words = f"{int(data['episode_steps']):,} steps, return {figure(data['episode_return'])}"
-        names = tuple(str(name) for name in data["action_names"])
         return Watched(
-            mean_LHA,
-            int(data["first"]),
-            maps,
-            reward_T,
-            *series[:1],
-            names,
-            series[1],
-            mapping(data.get("on_sight")),
-            words,
+            mean_LHA=mean_LHA,
+            first=int(data["first"]),
+            maps=maps,
+            reward_T=reward_T,
+            actions=actions,
+            action_names=tuple(str(name) for name in data["action_names"]),
+            scene=scene,
+            on_sight=mapping(data.get("on_sight")),
+            words=f"{int(data['episode_steps']):,} steps, return {figure(data['episode_return'])}",
         )
-    except (KeyError, TypeError, AttributeError, OverflowError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
@@ -125,7 +122,7 @@ def along(watched: Watched) -> Figure:
             "range": [-0.5, ages - 0.5],
         }
         if np.isfinite(watched.last_seen_T).any():
-            stroke = {"color": HIDDEN, "width": 1.6}
+            stroke = {"color": HIDDEN, "width": 1.4, "dash": "dot"}  # the cells below it are to be seen
             data.append(_line(watched.step_T, watched.last_seen_T, "ball last seen", _axis(at), stroke, 0))
             data[-1]["showlegend"] = at == 0
     row = len(means)
@@ -145,7 +142,11 @@ def one_head(watched: Watched, share_TA: np.ndarray) -> Figure:
     layout = _layout([170], margin=44)
     layout["yaxis"]["title"] = {"text": "steps back"}
     data = [_map(watched, share_TA, "y") | {"showscale": False}]
-    data.append(_line(watched.step_T, watched.last_seen_T, "ball last seen", "y", {"color": HIDDEN, "width": 1.2}, 0))
+    data.append(
+        _line(
+            watched.step_T, watched.last_seen_T, "ball last seen", "y", {"color": HIDDEN, "width": 1, "dash": "dot"}, 0
+        )
+    )
     layout["showlegend"] = False
     return {"data": data, "layout": layout}
 
@@ -262,7 +263,7 @@ def how_to_read(watched: Watched) -> list[str]:
     """In words: what the maps show, and what came of it while the ball was hidden."""
     lines = [
         "Each column of the map is one decision, and each row a number of steps back: dark is where the agent looked. "
-        "Dotted lines are points."
+        "Upright lines are points."
     ]
     share, even = watched.on_sight.get("share"), as_number(watched.on_sight.get("even"))
     try:
