@@ -68,6 +68,13 @@ def test_what_happened_stands_at_the_same_steps() -> None:
     assert len({shape["line"]["color"] for shape in figure["layout"]["shapes"]}) == 2, "lost and won"
 
 
+def test_a_reward_that_comes_with_every_step_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = parsed(sample() | {"reward": [1, 1, 1, 1]})
+    assert len(along(watched)["layout"]["shapes"]) == 4
+    monkeypatch.setattr("recollect.report.attention.MARKED_REWARDS", 3)
+    assert along(watched)["layout"]["shapes"] == []
+
+
 def test_a_game_without_a_scene_and_with_continuous_actions_is_shown_too() -> None:
     actions = {"action 1": [0.5, -1, 0, 1], "action 2": [0, 0, 0, 0.25]}
     plain = sample() | {"scene": {}, "actions": actions, "action_names": [], "on_sight": None, "reward": [1, 1, 1, 1]}
@@ -91,6 +98,7 @@ def test_plotly_accepts_the_figures_and_rows_do_not_overlap() -> None:
     assert domains[-1][0] == 0
     assert all(above[0] > below[1] for above, below in itertools.pairwise(domains))
     assert layout["xaxis"]["anchor"] == "y5"
+    assert layout["yaxis4"]["autorange"] == "reversed", "lines count downwards, as on the screen"
 
 
 def test_words_say_how_much_goes_to_steps_that_saw_the_ball() -> None:

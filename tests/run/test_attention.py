@@ -5,13 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from small_runs import AROUND, TINY, only_run
 
 from recollect import api, cli
 from recollect.config import override
+from recollect.envs.vector import Protocol, RawStep, VectorEnv
+from recollect.nets.agent import make_agent
+from recollect.nets.config import NetConfig
 from recollect.report.schema import validate
 from recollect.run import attention
 from recollect.run.folder import RunFolder
+from recollect.types import Discrete, Obs, TensorSpec
 
 BLIND = ("obs=state", "hidden_from=140", "hidden_to=200", "max_episode_steps=90")
 PONG = {"env_id": "recollect/Pong-v0", "env_options": BLIND, "core": "transformer", "look_back": 6, "core_heads": 2}
@@ -41,7 +46,7 @@ def test_attention_on_sight_by_hand():
     the second reaches back two steps, to the hidden one, and not to the sight: 0. Evenly 1 of 2 and 0 of 3.
     """
     there, visible = [1, 1, 0, 1], [1, 0, 0, 0]
-    scenes = [{"ball_there": a, "ball_visible": b} for a, b in zip(there, visible, strict=True)]
+    scenes = [{"ball_there": float(a), "ball_visible": float(b)} for a, b in zip(there, visible, strict=True)]
     given = shares([1, 0, 0], [0.3, 0.7, 0], [0.1, 0.1, 0.8], [0.2, 0.3, 0.5])
     found = attention.on_sight(given, np.arange(4), scenes)
     assert found == {"steps": 2, "share": [[0.35]], "even": 0.25}
@@ -75,6 +80,9 @@ def test_maps_are_layer_means_and_then_heads_while_there_is_room(monkeypatch: py
     assert made[7]["share"] == [[1000, 1100], [2200, 2300]]
     monkeypatch.setattr(attention, "SHOWN_CELLS", 3 * 4)
     assert len(attention.maps(given)) == 3
+    monkeypatch.setattr(attention, "SHOWN_CELLS", 1)
+    assert len(attention.maps(given)) == 2, "every layer is shown, whatever it takes"
+    monkeypatch.undo()
     assert len(attention.maps(given[:, :, :1])) == 2, "one head is its own mean"
 
 
@@ -114,6 +122,36 @@ def test_what_is_written_keeps_its_schema_and_adds_up(tmp_path: Path):
     assert {len(part) for part in data["scene"].values()} == {len(mean)} == {90}
     assert 0 < data["on_sight"]["steps"] < 90
     assert len(run.attention.read_text().splitlines()) == 1
+
+
+class ThreeLives(VectorEnv):
+    """A game of three lives of three decisions each: memory ends with a life, the score does not."""
+
+    num_envs, device, resume = 1, torch.device("cpu"), "restart"
+    obs_spec, action_spec = {"vector": TensorSpec((2,), torch.float32)}, Discrete(2)
+    protocol = Protocol("lives", "test")
+
+    def _reset(self, seed: int) -> Obs:
+        self.count = 0
+        return {"vector": torch.ones(1, 2)}
+
+    def _send(self, action: torch.Tensor) -> None:
+        self.count += 1
+
+    def _recv(self) -> RawStep:
+        obs, no = {"vector": torch.ones(1, 2)}, torch.tensor([False])
+        died, over = (torch.tensor([self.count % n == 0]) for n in (3, 9))
+        return RawStep(obs, torch.ones(1), terminated=died, truncated=no, final_obs=obs, game_over=over)
+
+
+def test_a_lost_life_ends_what_can_be_attended_to():
+    """All inputs are alike, so that attention is even: 1, 1/2 and 1/3 at the three steps of each life."""
+    net = NetConfig(hidden=(4,), core="lookback", core_width=4, core_heads=1, look_back=3, core_positions="none")
+    env = ThreeLives()
+    watched = attention.watch(make_agent(env.obs_spec, env.action_spec, net, 1, env.device), env, 1, 100)
+    assert watched["episode_steps"] == 9
+    mean = [(1 + 1 / 2 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 2, 1 / 3, 0]
+    assert watched["mean"][0][0] == pytest.approx(mean, abs=1e-5)
 
 
 def test_relu_squared_weights_are_shown_as_shares(tmp_path: Path):
