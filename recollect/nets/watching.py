@@ -1,12 +1,13 @@
 """Seeing what an agent attends to while it acts, without a word about it in the layers or in the fast path."""
 
-from typing import Any
+from typing import TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recollect.nets.attention import Acting
+from recollect.nets.cores.stack import AttentionCore
 from recollect.types import State
 
 
@@ -32,12 +33,12 @@ class Watching(Acting):
         return out
 
 
-def attends(core: Any) -> bool:
-    """Whether a core is a stack of layers that read a memory (``cores/stack.py``), and so can be watched."""
-    return hasattr(core, "through") and hasattr(core, "look_back")
+def attends(core: nn.Module) -> TypeGuard[AttentionCore]:
+    """Whether a core is made of layers that read a memory, and so can be watched."""
+    return isinstance(core, AttentionCore)
 
 
-def attended(core: Any, x_ND: Tensor, state: State, reset_N: Tensor) -> list[Tensor]:
+def attended(core: nn.Module, x_ND: Tensor, state: State, reset_N: Tensor) -> list[Tensor]:
     """The weights with which each layer of a core would read, [N, H, A] each; none of a core that does not attend.
 
     ``state`` is the one before this step and stays as it was.

@@ -48,9 +48,10 @@ def load_recorded(path: Path) -> Recorded:
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"--beside {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     data = mapping(data)
-    seeds = data.get("seeds")
-    scored = isinstance(seeds, list) and seeds and all(as_number(mapping(s).get("mean")) is not None for s in seeds)
-    if not scored or not isinstance(data.get("name"), str):
+    listed = data.get("seeds")
+    seeds = tuple(mapping(seed) for seed in listed) if isinstance(listed, list) else ()
+    scored = all(as_number(seed.get("mean")) is not None for seed in seeds)
+    if not seeds or not scored or not isinstance(data.get("name"), str):
         raise ValueError(f"--beside {path} is no recorded result: it needs a name and seeds with a mean, see results/")
     protocol = mapping(data.get("protocol"))
     return Recorded(
@@ -59,5 +60,5 @@ def load_recorded(path: Path) -> Recorded:
         env_id=str(protocol.get("env_id") or ""),
         protocol=str(protocol.get("name") or ""),
         network=str(data.get("network") or ""),
-        seeds=tuple(seeds),
+        seeds=seeds,
     )

@@ -10,6 +10,7 @@ from recollect.envs.pong import drawing, seeing
 from recollect.envs.pong.physics import DEFAULTS, Physics
 from recollect.envs.pong.rules import Game
 from recollect.envs.pong.view import COLUMN_OF_BALL, FIELD_BOTTOM, FIELD_TOP, SCREEN_WIDTH, look
+from recollect.nested import map_tensors
 
 DARK_GROUND, DIM_BALL = (92, 44, 8), (190, 150, 112)  # where the agent sees no ball, and the ball that it does not see
 BALL_WIDTH = 2
@@ -20,8 +21,7 @@ def screen(game: Game, physics: Physics) -> np.ndarray:
 
     Where a ball would be hidden the ground is dark, and a ball that is hidden is there, but dim. No agent sees this.
     """
-    first = [dataclasses.replace(part, **_first_of(part)) for part in (game, physics)]
-    game, physics = first[0], first[1]
+    game, physics = map_tensors(lambda part: part[:1], game), map_tensors(lambda part: part[:1], physics)
     nothing_hidden = {name: torch.full_like(physics.noise, DEFAULTS[name]) for name in ("hidden_from", "hidden_to")}
     picture = drawing.screen(look(game, dataclasses.replace(physics, **nothing_hidden), game.left, game.right))
     columns = (physics.hidden_from.ceil(), physics.hidden_to.floor() + BALL_WIDTH)
@@ -32,10 +32,6 @@ def screen(game: Game, physics: Physics) -> np.ndarray:
         if seeing.hidden(game, physics).item():
             _recolour(field, drawing.WHITE, DIM_BALL)
     return picture
-
-
-def _first_of(part: Game | Physics) -> dict[str, Tensor]:
-    return {field.name: getattr(part, field.name)[:1] for field in dataclasses.fields(part)}
 
 
 def _recolour(picture: np.ndarray, colour: int, to: tuple[int, int, int]) -> None:
