@@ -11,7 +11,8 @@ import numpy as np
 
 from recollect.report.curves import Band, Line, downsample, mean_band, time_unit, view_range
 from recollect.report.loading import Group, Run
-from recollect.report.style import colour, dash, translucent
+from recollect.report.recorded import Recorded
+from recollect.report.style import PALETTE, colour, dash, translucent
 
 Figure = dict[str, Any]
 
@@ -27,24 +28,32 @@ def score_key(runs: Sequence[Run]) -> str | None:
     return next((key for key in SCORES if any(run.metrics.has(key) for run in runs)), None)
 
 
-def by_steps(groups: Sequence[Group], key: str) -> Figure:
-    """Return over environment steps."""
-    return _learning_figure(groups, key, lambda run, y: run.metrics.line("step", y), "environment steps")
+def by_steps(groups: Sequence[Group], key: str, recorded: Sequence[Recorded] = ()) -> Figure:
+    """Return over environment steps, and where recorded results ended."""
+    ends = [(each, each.ends("env_steps")) for each in recorded]
+    return _learning_figure(groups, key, lambda run, y: run.metrics.line("step", y), "environment steps", ends)
 
 
-def by_time(groups: Sequence[Group], key: str) -> Figure:
+def by_time(groups: Sequence[Group], key: str, recorded: Sequence[Recorded] = ()) -> Figure:
     """Return over the run's own wall-clock time, in the unit that fits the longest run."""
     longest = [run.metrics.columns["seconds"] for group in groups for run in group.runs if run.metrics.has("seconds")]
     unit, seconds = time_unit(max((float(np.nanmax(column)) for column in longest), default=0.0))
+    ends = [(each, Line((end := each.ends("wall_s")).x / seconds, end.y)) for each in recorded]
 
     def line_of(run: Run, y: str) -> Line:
         line = run.metrics.line("seconds", y)
         return Line(line.x / seconds, line.y)
 
-    return _learning_figure(groups, key, line_of, f"wall-clock time ({unit})")
+    return _learning_figure(groups, key, line_of, f"wall-clock time ({unit})", ends)
 
 
-def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, str], Line], x_title: str) -> Figure:
+def _learning_figure(
+    groups: Sequence[Group],
+    key: str,
+    line_of: Callable[[Run, str], Line],
+    x_title: str,
+    ends: Sequence[tuple[Recorded, Line]],
+) -> Figure:
     data: list[dict[str, Any]] = []
     lines: list[Line] = []
     bands: list[Band] = []
@@ -59,6 +68,9 @@ def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, 
         lines += [line for _, line in seeds]
         if key != "eval/mean":
             data += [trace for run in group.runs if (trace := _evaluation_trace(group, run, line_of(run, "eval/mean")))]
+    for each, end in ends:
+        data.append(_recorded_trace(each, end))
+        lines.append(end)
     layout = _layout(x_title, "return per episode", 440)
     _name_each_once(data)
     if (shown := view_range(lines, bands)) is not None:
@@ -107,6 +119,17 @@ def _evaluation_trace(group: Group, run: Run, line: Line) -> dict[str, Any] | No
         "showlegend": False,
         "marker": {"color": colour(group.index), "size": 7, "symbol": "diamond-open"},
         "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, seed {label(run.seed)}, evaluated</extra>",
+    }
+
+
+def _recorded_trace(recorded: Recorded, end: Line) -> dict[str, Any]:
+    """Where each seed of a recorded result ended: its curve is not known here."""
+    name = f"{label(recorded.name)} (recorded)"
+    return _trace(end) | {
+        "mode": "markers",
+        "name": name,
+        "marker": {"color": PALETTE[-1], "size": 9, "symbol": "x"},
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}</extra>",
     }
 
 

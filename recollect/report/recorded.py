@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.report.curves import interval95
+from recollect.report.curves import Line, interval95
 from recollect.report.loading import mapping
 from recollect.report.style import as_number
 
@@ -31,6 +31,13 @@ class Recorded:
         """Its mean over the seeds."""
         values = self.of_seeds(key)
         return float(np.mean(values)) if values else None
+
+    def ends(self, x: str) -> Line:
+        """Each seed's mean over ``x``, its env_steps or wall_s, where it says both."""
+        ends = sorted(
+            (at, end) for s in self.seeds if None not in (at := as_number(s.get(x)), end := as_number(s["mean"]))
+        )
+        return Line(*np.array(ends, np.float64).reshape(-1, 2).T)
 
     @property
     def ci95(self) -> Any:

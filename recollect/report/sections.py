@@ -39,7 +39,7 @@ def notes(runs: Sequence[Run]) -> Markup | None:
     return elements.section("Please note", elements.bullets(lines)) if lines else None
 
 
-def learning_curves(runs: Sequence[Run]) -> Markup:
+def learning_curves(runs: Sequence[Run], recorded: Sequence[Recorded] = ()) -> Markup:
     """Return by steps and by time side by side, one pair for each environment."""
     parts = []
     groups = group_runs(runs)
@@ -49,15 +49,18 @@ def learning_curves(runs: Sequence[Run]) -> Markup:
         if key is None:
             parts.append(elements.note(f"{env_id}: no learning curve, as no finished episode is recorded."))
             continue
+        same = [each for each in recorded if each.env_id == env_id]
         pair = [
-            elements.chart(f"{env_id}: {key} by environment steps", figures.by_steps(here, key)),
-            elements.chart(f"{env_id}: {key} by wall-clock time", figures.by_time(here, key)),
+            elements.chart(f"{env_id}: {key} by environment steps", figures.by_steps(here, key, same)),
+            elements.chart(f"{env_id}: {key} by wall-clock time", figures.by_time(here, key, same)),
         ]
         parts.append(Markup('<div class="pair">{}</div>').format(elements.join(pair)))
     if any(len(group.runs) > 1 for group in groups):
         parts.append(elements.note("Thin lines are seeds; the band is Student's 95 % interval of their mean."))
     if any(run.metrics.has("eval/mean") for run in runs):
         parts.append(elements.note("Diamonds are evaluations during training."))
+    if recorded:
+        parts.append(elements.note("Crosses are where the seeds of recorded results ended, as evaluated."))
     return elements.section("Learning curves", elements.join(parts))
 
 
@@ -199,7 +202,7 @@ def sections(recorded: Sequence[Recorded] = ()) -> tuple[Section, ...]:
     """All parts of the page, in order; ``recorded`` are results to compare with."""
     return (
         notes,
-        learning_curves,
+        partial(learning_curves, recorded=recorded),
         partial(evaluation, recorded=recorded),
         videos,
         attention,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recollect.report.figures import by_steps
+from recollect.report.figures import by_steps, by_time
 from recollect.report.loading import group_runs, load_runs, network_words
 from recollect.report.page import write_report
 from recollect.report.recorded import load_recorded
@@ -83,6 +83,23 @@ def test_a_recorded_row_of_one_seed_has_its_own_interval(tmp_path, samples) -> N
     path = record(tmp_path / "r.json", samples, seeds=1)
     cells = dict(zip(HEADER, recorded_row(load_recorded(path)).cells(), strict=True))
     assert (cells["Seed"], cells["Mean"], cells["95 % interval"]) == ("1", "1.00", "[0.50, 1.50]")
+
+
+def test_where_recorded_seeds_ended_is_marked_in_the_curves(tmp_path, make_run, samples) -> None:
+    """In seconds, as the run took 24.5 of them; on a curve from -21 to 21 the end at 40 is still in view."""
+    recorded = load_recorded(record(tmp_path / "r.json", samples))
+    recorded.seeds[2]["mean"] = 40.0
+    groups = group_runs(load_runs([make_run()]))
+    for draw, x in ((by_steps, [1000, 2000, 3000]), (by_time, [60, 120, 180])):
+        figure = draw(groups, "train/return_mean", [recorded])
+        (marks,) = (trace for trace in figure["data"] if trace["name"] == "pong-blind-none (recorded)")
+        assert (marks["x"], marks["y"]) == (x, [1, 2, 40])
+        assert marks["mode"] == "markers"
+        assert figure["layout"]["yaxis"]["range"][1] > 40
+    elsewhere = Path(tmp_path / "e.json")
+    record(elsewhere, samples, protocol={"env_id": "elsewhere", "engine": "x", "name": "y"})
+    page = write_report([make_run("x")], tmp_path / "r.html", [elsewhere]).read_text()
+    assert "(recorded)" not in page, "another game's score is no mark on this one's curve"
 
 
 def test_recorded_results_stand_beside_a_run(tmp_path, make_run, samples) -> None:
