@@ -34,9 +34,8 @@ class Recorded:
 
     def ends(self, x: str) -> Line:
         """Each seed's mean over ``x``, its env_steps or wall_s, where it says both."""
-        ends = sorted(
-            (at, end) for s in self.seeds if None not in (at := as_number(s.get(x)), end := as_number(s["mean"]))
-        )
+        pairs = [(as_number(seed.get(x)), as_number(seed["mean"])) for seed in self.seeds]
+        ends = sorted(pair for pair in pairs if None not in pair)
         return Line(*np.array(ends, np.float64).reshape(-1, 2).T)
 
     @property
