@@ -31,7 +31,7 @@ from recollect.flags import (
 )
 from recollect.run.memory import keep_freed_memory
 
-WATCHED_STEPS = 2000  # decisions of an episode over which attention is averaged, at most
+WATCHED_STEPS = 1000  # decisions of an episode over which attention is averaged, at most
 
 # train
 
