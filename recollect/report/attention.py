@@ -73,7 +73,7 @@ def parsed(data: dict[str, Any]) -> Watched:
             action_names=tuple(str(name) for name in data["action_names"]),
             scene=scene,
             on_sight=mapping(data.get("on_sight")),
-            words=f"{int(data['episode_steps']):,} steps, return {figure(data['episode_return'])}",
+            words=f"{int(data['watched_steps']):,} decisions, return in them {figure(data['watched_return'])}",
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
@@ -315,7 +315,7 @@ def _of_run(run: Run, alone: bool) -> Markup:
     if each:
         body = Markup('<div class="panels">{}</div>').format(elements.join(each))
         parts.append(elements.details(f"Head by head ({len(each)})", body))
-    about = f"{run.experiment}, seed {run.seed}: one sampled episode of {watched.words}"
+    about = f"{run.experiment}, seed {run.seed}: one sampled episode, {watched.words}"
     if alone:
         return elements.join([elements.note(f"{about}."), *parts])
     return elements.details(about, elements.join(parts))

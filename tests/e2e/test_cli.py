@@ -85,7 +85,7 @@ def test_a_run_that_attends_shows_it_and_its_recorded_control(cli: Cli, tmp_path
     train = ("train", "pong-state-ppo", *QUICK, *blind, *memory, "--compile", "off", "--out", tmp_path)
     run = Path(only_output(cli(*train, "--json"))["run"])
     first = json.loads((run / "attention.json").read_text())
-    assert (first["env_steps"], first["episode_steps"], first["look_back"]) == (STEPS, 40, 4)
+    assert (first["env_steps"], first["watched_steps"], first["look_back"]) == (STEPS, 40, 4)
     assert "What it attends to" in (run / "report.html").read_text()
 
     done(cli("watch", run, "--seed", 7, "--out", tmp_path / "other.mp4"))

@@ -112,7 +112,7 @@ def test_it_is_on_the_page_and_small(tmp_path, make_run) -> None:
     page = write_report([run], tmp_path / "r.html").read_text()
     for words in ("What it attends to", "Mean attention by age", "steps 7 to 10 of that episode", "Head by head (4)"):
         assert words in page
-    assert "900 steps, return -21.00" in page
+    assert "one sampled episode, 900 decisions, return in them -21.00" in page
     (run / "attention.json").unlink()
     assert "What it attends to" not in write_report([run], tmp_path / "r.html").read_text()
 

@@ -100,9 +100,9 @@ def test_the_watched_episode_is_the_filmed_one(tmp_path: Path, monkeypatch: pyte
     frames = api.film(run.path, None, 500, {})
     watched = api.attended(run.path, None, 500, {})
     assert watched is not None
-    assert len(frames) == watched["episode_steps"] == 90
+    assert len(frames) == watched["watched_steps"] == 90
     assert played[0] == played[1]
-    assert watched["episode_return"] == sum(played[0]) < 0
+    assert watched["watched_return"] == sum(played[0]) < 0
     other = api.attended(run.path, 5, 500, {})
     assert other is not None
     assert other["actions"] != watched["actions"], "another seed, another episode"
@@ -149,7 +149,7 @@ def test_a_lost_life_ends_what_can_be_attended_to():
     net = NetConfig(hidden=(4,), core="lookback", core_width=4, core_heads=1, look_back=3, core_positions="none")
     env = ThreeLives()
     watched = attention.watch(make_agent(env.obs_spec, env.action_spec, net, 1, env.device), env, 1, 100)
-    assert watched["episode_steps"] == 9
+    assert watched["watched_steps"] == 9
     mean = [(1 + 1 / 2 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 2, 1 / 3, 0]
     assert watched["mean"][0][0] == pytest.approx(mean, abs=1e-5)
 
