@@ -236,30 +236,27 @@ def _check_fits(player: Player, env: EnvConfig) -> None:
 
 
 @torch.no_grad()
-def film(run: str | Path, seed: int | None, max_steps: int, external: Mapping[str, str]) -> list[np.ndarray]:
-    """Pictures of one sampled episode of a run's newest checkpoint, uint8 [H, W, 3] each: one before each decision."""
-    player, env, key = _on_stage(run, seed, external, render=True)
+def film(player: Player, seed: int | None, max_steps: int) -> list[np.ndarray]:
+    """Pictures of one sampled episode, uint8 [H, W, 3] each: one before each decision."""
+    env, key = _stage(player, seed, render=True)
     frames: list[np.ndarray] = []
     attention.play_one(player.agent, env, key, max_steps, lambda *_: frames.append(env.render()))
     env.close()
     return frames
 
 
-def attended(run: str | Path, seed: int | None, max_steps: int, external: Mapping[str, str]) -> dict[str, Any] | None:
-    """What a run's newest checkpoint attends to in the episode that ``film`` shows; None where its core does not."""
-    player, env, key = _on_stage(run, seed, external, render=False)
-    watched = attention.watch(player.agent, env, key, max_steps) if player.agent.attends else None
-    env.close()
-    if watched is None:
+def attended(player: Player, seed: int | None, max_steps: int) -> dict[str, Any] | None:
+    """What an agent attends to in the episode that ``film`` shows; None where its core does not."""
+    if not player.agent.attends:
         return None
+    env, key = _stage(player, seed, render=False)
+    watched = attention.watch(player.agent, env, key, max_steps)
+    env.close()
     about = {"env_id": player.config.env.env_id, "core": player.config.net.core}
     return {"run": player.folder.path.name, **about, "env_steps": player.checkpoint.data["env_steps"], **watched}
 
 
-def _on_stage(
-    run: str | Path, seed: int | None, external: Mapping[str, str], render: bool
-) -> tuple[Player, VectorEnv, int]:
-    """An agent, one fresh environment, and the seed of what they play."""
-    player = load(run, **external)
+def _stage(player: Player, seed: int | None, render: bool) -> tuple[VectorEnv, int]:
+    """One fresh environment, and the seed of what is played in it."""
     env = make_env(player.config.env, num_envs=1, device=player.device, render=render)
-    return player, env, player.config.run.seed if seed is None else seed
+    return env, player.config.run.seed if seed is None else seed

@@ -69,7 +69,9 @@ def resume(path: str, flags: Sequence[str]) -> int:
 
 
 def after_training(run: Any, command: Any) -> int:
-    """Evaluation, video and report; or, after Ctrl-C, how to go on."""
+    """Evaluation, video, what it attends to, and report; or, after Ctrl-C, how to go on."""
+    from recollect import api
+
     result, folder, settings = run.result(), run.folder, command.config.run
     external = external_of(command)
     if run.status == "stopped":
@@ -83,7 +85,7 @@ def after_training(run: Any, command: Any) -> int:
     if settings.capture_video:
         lines.append(f"video: {write_video(folder, external, None)}")
     elif settings.eval_episodes:  # the video's own episode is watched as well
-        save_attention(folder, external)
+        save_attention(api.load(folder.path, **external), None)
     lines.append(f"report: {write_page([folder.path], folder.report)}")
     emit(command.json, result, "\n".join(lines))
     return 0
@@ -212,23 +214,24 @@ def write_video(folder: Any, external: dict[str, str], command: Watch | None) ->
 
     command = command or Watch(terminal="off")
     path = writable(command.out or folder.video / "episode.mp4", "mp4")
-    frames = api.film(folder.path, command.seed, command.max_steps, external)
+    player = api.load(folder.path, **external)
+    frames = api.film(player, command.seed, command.max_steps)
     video.write_mp4(frames, path, command.fps)
     if command.out is None:  # of the episode that the report shows
-        save_attention(folder, external, command.seed)
+        save_attention(player, command.seed)
     auto = sys.stdout.isatty() and not video.has_screen()
     if command.terminal == "on" or (command.terminal == "auto" and auto):
         video.play_in_terminal(frames, command.fps)
     return path
 
 
-def save_attention(folder: Any, external: dict[str, str], seed: int | None = None) -> None:
-    """What the newest checkpoint attends to, for the report; nothing of a core that does not attend."""
+def save_attention(player: Any, seed: int | None) -> None:
+    """What an agent attends to, into its run's folder for the report; nothing of a core that does not attend."""
     from recollect import api
 
-    watched = api.attended(folder.path, seed, WATCHED_STEPS, external)
+    watched = api.attended(player, seed, WATCHED_STEPS)
     if watched is not None:
-        folder.write_json(folder.attention, watched, indent=None)
+        player.folder.write_json(player.folder.attention, watched, indent=None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,20 +97,21 @@ def test_the_watched_episode_is_the_filmed_one(tmp_path: Path, monkeypatch: pyte
         return rewards
 
     monkeypatch.setattr(attention, "play_one", noted)
-    frames = api.film(run.path, None, 500, {})
-    watched = api.attended(run.path, None, 500, {})
+    player = api.load(run.path)
+    frames = api.film(player, None, 500)
+    watched = api.attended(api.load(run.path), None, 500)
     assert watched is not None
     assert len(frames) == watched["watched_steps"] == 90
     assert played[0] == played[1]
     assert watched["watched_return"] == sum(played[0]) < 0
-    other = api.attended(run.path, 5, 500, {})
+    other = api.attended(api.load(run.path), 5, 500)
     assert other is not None
     assert other["actions"] != watched["actions"], "another seed, another episode"
 
 
 def test_what_is_written_keeps_its_schema_and_adds_up(tmp_path: Path):
     run = trained(tmp_path, core_layers=2)
-    cli.save_attention(run, {})
+    cli.save_attention(api.load(run.path), None)
     data = json.loads(run.attention.read_text())
     validate("attention", data)
     assert (data["look_back"], data["layers"], data["heads"]) == (6, 2, 2)
@@ -156,7 +157,7 @@ def test_a_lost_life_ends_what_can_be_attended_to():
 
 def test_relu_squared_weights_are_shown_as_shares(tmp_path: Path):
     run = trained(tmp_path, core="gau", core_attention="relu2")
-    watched = api.attended(run.path, None, 60, {})
+    watched = api.attended(api.load(run.path), None, 60)
     assert watched is not None
     assert watched["heads"] == 1
     sums = np.array(watched["maps"][0]["share"]).sum(-1) / watched["unit"]
@@ -166,6 +167,6 @@ def test_relu_squared_weights_are_shown_as_shares(tmp_path: Path):
 @pytest.mark.parametrize("core", ["none", "gru"])
 def test_a_core_that_does_not_attend_leaves_no_file(tmp_path: Path, core: str):
     run = trained(tmp_path, core=core)
-    assert api.attended(run.path, None, 20, {}) is None
-    cli.save_attention(run, {})
+    assert api.attended(api.load(run.path), None, 20) is None
+    cli.save_attention(api.load(run.path), None)
     assert not run.attention.exists()
