@@ -18,7 +18,7 @@ from recollect.envs.registry import EnvConfig, make_env
 from recollect.envs.vector import VectorEnv
 from recollect.experiments import experiment as find_experiment
 from recollect.nets.agent import Agent, make_agent
-from recollect.rng import generator, stream_seed
+from recollect.run import attention
 from recollect.run.checkpoint import Checkpoint, load_newest, load_weights
 from recollect.run.device import pick_device
 from recollect.run.evaluate import evaluate as evaluate_agent
@@ -236,21 +236,27 @@ def _check_fits(player: Player, env: EnvConfig) -> None:
 
 
 @torch.no_grad()
-def film(run: str | Path, seed: int | None, max_steps: int, external: Mapping[str, str]) -> list[np.ndarray]:
-    """Pictures of one sampled episode of a run's newest checkpoint, uint8 [H, W, 3] each."""
-    player = load(run, **external)
-    agent, device = player.agent, player.device
-    env = make_env(player.config.env, num_envs=1, device=device, render=True)
-    key = player.config.run.seed if seed is None else seed
-    noise_stream = generator(key, "film-action", device=device)
-    obs, state = env.reset(stream_seed(key, "film")), agent.initial_state(1, device)
-    frames, reset_N = [env.render()], torch.ones(1, dtype=torch.bool, device=device)
-    for _ in range(max_steps):
-        acted, state = agent.act(obs, state, reset_N, agent.policy.noise((1,), noise_stream))
-        step = env.step(acted.action)
-        if bool(step.stats.over[0]):
-            break  # the next picture would be the next episode's
-        frames.append(env.render())
-        obs, reset_N = step.obs, step.terminated | step.truncated
+def film(player: Player, seed: int | None, max_steps: int) -> list[np.ndarray]:
+    """Pictures of one sampled episode, uint8 [H, W, 3] each: one before each decision."""
+    env, key = _stage(player, seed, render=True)
+    frames: list[np.ndarray] = []
+    attention.play_one(player.agent, env, key, max_steps, lambda *_: frames.append(env.render()))
     env.close()
     return frames
+
+
+def attended(player: Player, seed: int | None, max_steps: int) -> dict[str, Any] | None:
+    """What an agent attends to in the episode that ``film`` shows; None where its core does not."""
+    if not player.agent.attends:
+        return None
+    env, key = _stage(player, seed, render=False)
+    watched = attention.watch(player.agent, env, key, max_steps)
+    env.close()
+    about = {"env_id": player.config.env.env_id, "core": player.config.net.core}
+    return {"run": player.folder.path.name, **about, "env_steps": player.checkpoint.data["env_steps"], **watched}
+
+
+def _stage(player: Player, seed: int | None, render: bool) -> tuple[VectorEnv, int]:
+    """One fresh environment, and the seed of what is played in it."""
+    env = make_env(player.config.env, num_envs=1, device=player.device, render=render)
+    return env, player.config.run.seed if seed is None else seed

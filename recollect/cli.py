@@ -31,6 +31,8 @@ from recollect.flags import (
 )
 from recollect.run.memory import keep_freed_memory
 
+WATCHED_STEPS = 1000  # decisions of an episode over which attention is averaged, at most
+
 # train
 
 
@@ -67,7 +69,9 @@ def resume(path: str, flags: Sequence[str]) -> int:
 
 
 def after_training(run: Any, command: Any) -> int:
-    """Evaluation, video and report; or, after Ctrl-C, how to go on."""
+    """Evaluation, video, what it attends to, and report; or, after Ctrl-C, how to go on."""
+    from recollect import api
+
     result, folder, settings = run.result(), run.folder, command.config.run
     external = external_of(command)
     if run.status == "stopped":
@@ -80,6 +84,8 @@ def after_training(run: Any, command: Any) -> int:
         lines.append(sentence(save_evaluation(folder, {}, settings.eval_episodes, external)))
     if settings.capture_video:
         lines.append(f"video: {write_video(folder, external, None)}")
+    elif settings.eval_episodes:  # the video's own episode is watched as well
+        save_attention(api.load(folder.path, **external), None)
     lines.append(f"report: {write_page([folder.path], folder.report)}")
     emit(command.json, result, "\n".join(lines))
     return 0
@@ -208,12 +214,24 @@ def write_video(folder: Any, external: dict[str, str], command: Watch | None) ->
 
     command = command or Watch(terminal="off")
     path = writable(command.out or folder.video / "episode.mp4", "mp4")
-    frames = api.film(folder.path, command.seed, command.max_steps, external)
+    player = api.load(folder.path, **external)
+    frames = api.film(player, command.seed, command.max_steps)
     video.write_mp4(frames, path, command.fps)
+    if command.out is None:  # of the episode that the report shows
+        save_attention(player, command.seed)
     auto = sys.stdout.isatty() and not video.has_screen()
     if command.terminal == "on" or (command.terminal == "auto" and auto):
         video.play_in_terminal(frames, command.fps)
     return path
+
+
+def save_attention(player: Any, seed: int | None) -> None:
+    """What an agent attends to, into its run's folder for the report; nothing of a core that does not attend."""
+    from recollect import api
+
+    watched = api.attended(player, seed, WATCHED_STEPS)
+    if watched is not None:
+        player.folder.write_json(player.folder.attention, watched, indent=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +240,8 @@ class Report:
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """The page; by default report.html in the first run's folder."""
+    beside: tuple[Path, ...] = ()
+    """Results that were recorded earlier, results/NAME.json, as rows of the table to compare with."""
 
 
 def report(argv: Sequence[str]) -> int:
@@ -230,17 +250,18 @@ def report(argv: Sequence[str]) -> int:
     command = parse(Report, "report RUN [RUN ...]", flags)
     if not names or "" in names:
         raise ValueError("report takes at least one run folder, before its flags")
-    print(write_page([Path(name) for name in names], command.out or Path(names[0]) / "report.html"))
+    out = command.out or Path(names[0]) / "report.html"
+    print(write_page([Path(name) for name in names], out, command.beside))
     return 0
 
 
-def write_page(runs: list[Path], out: Path) -> Path:
-    """The report of some runs."""
+def write_page(runs: list[Path], out: Path, beside: Sequence[Path] = ()) -> Path:
+    """The report of some runs, with recorded results beside them."""
     from recollect.report.page import write_report
     from recollect.run.folder import RunFolder
 
     folders = [RunFolder.open(run).path for run in runs]
-    return write_report(folders, writable(out, "HTML"))
+    return write_report(folders, writable(out, "HTML"), beside)
 
 
 # list, bench
@@ -307,7 +328,7 @@ USAGE = f"""recollect {__version__}: reinforcement-learning agents that remember
   recollect train EXPERIMENT [flags]      train it; --resume RUN goes on
   recollect eval RUN [--episodes N]       score it on fresh environments
   recollect watch RUN                     a video of one episode
-  recollect report RUN... -o FILE.html    curves, table, video, card on one page
+  recollect report RUN... -o FILE.html    curves, table, video, attention, card on one page
   recollect bench NAME                    encoders, env, memory, pong or train: measure this machine
 
 Every verb takes --help."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from recollect.report.loading import network_words
 from recollect.report.png import write_curve_png
 from recollect.report.schema import validate
 from recollect.run.folder import RunFolder
@@ -46,6 +47,7 @@ def main(paths: list[str]) -> int:
         "name": name,
         "headline": f"{statistics.mean(means):.1f} ({many}) after {steps:,} steps, {time}",
         "commands": [card["command"] for card in cards],
+        "network": network_words(folders[0].read_config().get("net", {})),
         **{key: cards[0][key] for key in ("protocol", "hardware", "versions", "commit")},
         "seeds": seeds,
     }

@@ -111,6 +111,10 @@ class VectorEnv(ABC):
         """The picture of environment 0, uint8 numpy [H, W, 3], for video."""
         raise ValueError(f"{self.protocol.env_id} on engine {self.protocol.engine} cannot be drawn")
 
+    def scene(self) -> dict[str, Tensor]:
+        """Where things are, in the game's own units, whether the agent sees them or not: for people. {name: [N]}"""
+        return {}
+
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Free what the engine holds."""
 

@@ -14,6 +14,7 @@ from recollect.nets.cores import CORES
 from recollect.nets.encoders import ENCODERS
 from recollect.nets.heads import Distribution, ValueHead, policy_head
 from recollect.nets.precision import uses_bf16
+from recollect.nets.watching import attended, attends
 from recollect.rng import stream_seed
 from recollect.types import Acted, ActionSpec, Obs, ObsSpec, State, obs_map
 
@@ -52,6 +53,11 @@ class Torso(nn.Module):
             encoded_BD = self.encoder(obs_map(lambda x: x.flatten(0, 1), obs_TN))
             feature_TND = self.core(encoded_BD.unflatten(0, (steps, envs)), state, reset_TN)
         return feature_TND.float()
+
+    def attended(self, obs_N: Obs, state: State, reset_N: Tensor) -> list[Tensor]:
+        """What each layer of the core looks at in this step; nothing is stepped. [N, H, ages 0..W] each"""
+        with self._autocast(reset_N.device):
+            return attended(self.core, self.encoder(obs_N), state, reset_N)
 
 
 class Agent(nn.Module):
@@ -102,6 +108,15 @@ class Agent(nn.Module):
         first = next(iter(obs_N.values()))
         never_N = torch.zeros(first.shape[0], dtype=torch.bool, device=first.device)
         return self.value(self._step(obs_N, state, never_N)[1])
+
+    @property
+    def attends(self) -> bool:
+        """Whether the policy's core weighs past steps, so that ``attended`` has something to show."""
+        return attends(self.torso.core)
+
+    def attended(self, obs_N: Obs, state: State, reset_N: Tensor) -> list[Tensor]:
+        """How the policy's core weighs past steps in this one, [N, H, ages 0..W] a layer; ``state`` stays as it was."""
+        return self.torso.attended(obs_N, _under("actor.", state), reset_N)
 
     def replay(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> Replayed:
         """What it says of a whole segment that starts from ``state``."""

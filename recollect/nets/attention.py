@@ -90,19 +90,17 @@ class Acting:
         """
         keys_NHSd = self._write(f"key.{layer}", key)
         values_NHSe = self._write(f"value.{layer}", value)
+        out_NH1e = self._attended(query, keys_NHSd, values_NHSe, by_age, squared)
+        return out_NH1e.permute(2, 0, 1, 3).to(query.dtype)
+
+    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, by_age: Tensor | None, squared: bool) -> Tensor:
+        """What one query [1, N, H, d] reads in the slots. keys, values: [N, H, S, d or e] -> [N, H, 1, e]"""
         bias = None
         if by_age is not None:
             age_N11S = self.age_NS[:, None, None]
             bias = by_age.expand(len(age_N11S), -1, -1, -1).gather(-1, age_N11S.expand(-1, by_age.shape[1], -1, -1))
-        out_NH1e = attend(
-            query.permute(1, 2, 0, 3).to(keys_NHSd.dtype),
-            keys_NHSd,
-            values_NHSe,
-            self.visible_NS[:, None, None],
-            bias,
-            squared,
-        )
-        return out_NH1e.permute(2, 0, 1, 3).to(query.dtype)
+        query_NH1d = query.permute(1, 2, 0, 3).to(keys.dtype)
+        return attend(query_NH1d, keys, values, self.visible_NS[:, None, None], bias, squared)
 
     def _write(self, name: str, new_1NHd: Tensor) -> Tensor:
         """The ring with this step in its slot and zeros in the slots that are not valid. [N, H, S, d]"""

@@ -11,7 +11,8 @@ import numpy as np
 
 from recollect.report.curves import Band, Line, downsample, mean_band, time_unit, view_range
 from recollect.report.loading import Group, Run
-from recollect.report.style import colour, dash, translucent
+from recollect.report.recorded import Recorded
+from recollect.report.style import PALETTE, colour, dash, translucent
 
 Figure = dict[str, Any]
 
@@ -27,24 +28,32 @@ def score_key(runs: Sequence[Run]) -> str | None:
     return next((key for key in SCORES if any(run.metrics.has(key) for run in runs)), None)
 
 
-def by_steps(groups: Sequence[Group], key: str) -> Figure:
-    """Return over environment steps."""
-    return _learning_figure(groups, key, lambda run, y: run.metrics.line("step", y), "environment steps")
+def by_steps(groups: Sequence[Group], key: str, recorded: Sequence[Recorded] = ()) -> Figure:
+    """Return over environment steps, and where recorded results ended."""
+    ends = [(each, each.ends("env_steps")) for each in recorded]
+    return _learning_figure(groups, key, lambda run, y: run.metrics.line("step", y), "environment steps", ends)
 
 
-def by_time(groups: Sequence[Group], key: str) -> Figure:
+def by_time(groups: Sequence[Group], key: str, recorded: Sequence[Recorded] = ()) -> Figure:
     """Return over the run's own wall-clock time, in the unit that fits the longest run."""
     longest = [run.metrics.columns["seconds"] for group in groups for run in group.runs if run.metrics.has("seconds")]
     unit, seconds = time_unit(max((float(np.nanmax(column)) for column in longest), default=0.0))
+    ends = [(each, Line((end := each.ends("wall_s")).x / seconds, end.y)) for each in recorded]
 
     def line_of(run: Run, y: str) -> Line:
         line = run.metrics.line("seconds", y)
         return Line(line.x / seconds, line.y)
 
-    return _learning_figure(groups, key, line_of, f"wall-clock time ({unit})")
+    return _learning_figure(groups, key, line_of, f"wall-clock time ({unit})", ends)
 
 
-def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, str], Line], x_title: str) -> Figure:
+def _learning_figure(
+    groups: Sequence[Group],
+    key: str,
+    line_of: Callable[[Run, str], Line],
+    x_title: str,
+    ends: Sequence[tuple[Recorded, Line]],
+) -> Figure:
     data: list[dict[str, Any]] = []
     lines: list[Line] = []
     bands: list[Band] = []
@@ -59,6 +68,9 @@ def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, 
         lines += [line for _, line in seeds]
         if key != "eval/mean":
             data += [trace for run in group.runs if (trace := _evaluation_trace(group, run, line_of(run, "eval/mean")))]
+    for each, end in ends:
+        data.append(_recorded_trace(each, end))
+        lines.append(end)
     layout = _layout(x_title, "return per episode", 440)
     _name_each_once(data)
     if (shown := view_range(lines, bands)) is not None:
@@ -68,29 +80,29 @@ def _learning_figure(groups: Sequence[Group], key: str, line_of: Callable[[Run, 
 
 def _seed_trace(group: Group, run: Run, line: Line, alone: bool) -> dict[str, Any]:
     """One seed: the experiment's own line where it stands alone, a thin one behind the mean otherwise."""
-    label = _label(group.experiment)
+    name = label(group.name)
     stroke = {"color": colour(group.index), "width": 2.2 if alone else 1, "dash": dash(group.index)}
     return _trace(downsample(line)) | {
-        "name": label,
-        "legendgroup": label,
+        "name": name,
+        "legendgroup": name,
         "showlegend": alone,
         "line": stroke,
         "marker": {"color": colour(group.index), "size": 7},
         "opacity": 1 if alone else 0.45,
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, seed {_label(run.seed)}</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, seed {label(run.seed)}</extra>",
     }
 
 
 def _band_traces(group: Group, band: Band, seeds: int) -> list[dict[str, Any]]:
-    label = _label(group.experiment)
-    edge = {"legendgroup": label, "showlegend": False, "hoverinfo": "skip", "line": {"width": 0}}
+    name = label(group.name)
+    edge = {"legendgroup": name, "showlegend": False, "hoverinfo": "skip", "line": {"width": 0}}
     low = _trace(Line(band.x, band.low)) | edge
     high = _trace(Line(band.x, band.high)) | edge | {"fill": "tonexty", "fillcolor": translucent(group.index, 0.16)}
     mean = _trace(Line(band.x, band.mean)) | {
-        "name": f"{label} (mean of {seeds} seeds)",
-        "legendgroup": label,
+        "name": f"{name} (mean of {seeds} seeds)",
+        "legendgroup": name,
         "line": {"color": colour(group.index), "width": 2.6, "dash": dash(group.index)},
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, mean of {seeds}</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, mean of {seeds}</extra>",
     }
     return [low, high, mean]
 
@@ -99,14 +111,25 @@ def _evaluation_trace(group: Group, run: Run, line: Line) -> dict[str, Any] | No
     """Evaluations during training, as marks: measured apart from training, so never joined with its line."""
     if not len(line.x):
         return None
-    label = _label(group.experiment)
+    name = label(group.name)
     return _trace(downsample(line)) | {
         "mode": "markers",
-        "name": label,
-        "legendgroup": label,
+        "name": name,
+        "legendgroup": name,
         "showlegend": False,
         "marker": {"color": colour(group.index), "size": 7, "symbol": "diamond-open"},
-        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{label}, seed {_label(run.seed)}, evaluated</extra>",
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}, seed {label(run.seed)}, evaluated</extra>",
+    }
+
+
+def _recorded_trace(recorded: Recorded, end: Line) -> dict[str, Any]:
+    """Where each seed of a recorded result ended: its curve is not known here."""
+    name = f"{label(recorded.name)} (recorded)"
+    return _trace(end) | {
+        "mode": "markers",
+        "name": name,
+        "marker": {"color": PALETTE[-1], "size": 9, "symbol": "x"},
+        "hovertemplate": f"%{{y:.4~g}} at %{{x:,.4~s}}<extra>{name}</extra>",
     }
 
 
@@ -146,7 +169,7 @@ def _spans_decades(lines: Sequence[Line]) -> bool:
     return bool(high / low > 1e3)
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """Plotly reads a small HTML in names, and % braces in templates: text from files must be neither."""
     return escape(text).replace("%{", "%&#123;")
 

@@ -24,6 +24,7 @@ class Run:
     card: dict[str, Any]
     metrics: Metrics
     evaluation: dict[str, Any] | None = None
+    attention: dict[str, Any] | None = None
     config: dict[str, Any] = field(default_factory=dict)  # dotted key -> leaf
     config_text: str | None = None
     videos: tuple[Path, ...] = ()
@@ -64,14 +65,35 @@ class Run:
         """The environment trained on."""
         return str(self.protocol.get("env_id") or "an unnamed environment")
 
+    @property
+    def network(self) -> str:
+        """Encoder and memory in words; empty where the config does not say."""
+        return network_words({key.removeprefix("net."): v for key, v in self.config.items() if key.startswith("net.")})
+
+
+def network_words(net: dict[str, Any]) -> str:
+    """A network's settings in words: ``mlp, no memory``, ``cnn + transformer, 2 layers, look-back 16``."""
+    encoder, core = net.get("encoder"), net.get("core")
+    if not encoder or not core:
+        return ""
+    if core == "none":
+        return f"{encoder}, no memory"
+    words = [f"{encoder} + {core}"]
+    if core in ("transformer", "gtrxl", "gau") and "core_layers" in net:
+        words.append(f"{net['core_layers']} layer" + ("" if net["core_layers"] == 1 else "s"))
+    if core not in ("gru", "lstm") and "look_back" in net:
+        words.append(f"look-back {net['look_back']}")
+    return ", ".join(words)
+
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one experiment in one environment: what is averaged over seeds."""
+    """The runs of one experiment with one network in one environment: what is averaged over seeds."""
 
+    name: str  # the experiment's, with the network where it comes with several
     experiment: str
     env_id: str
-    index: int  # of the experiment: its colour, the same in every figure
+    index: int  # of experiment and network: its colour, the same in every figure
     runs: tuple[Run, ...]
 
     @property
@@ -107,11 +129,13 @@ def load_run(folder: Path) -> Run:
     problems.append(_metrics_problem(folder / "metrics.jsonl", metrics))
     evaluation, problem = _read_map(folder / "eval.json")
     problems += [problem, _version_problem("eval.json", evaluation)]
+    attention, problem = _read_map(folder / "attention.json")
+    problems += [problem, _version_problem("attention.json", attention)]
     config_text, config, problem = _read_config(folder / "config.yaml")
     problems.append(problem)
     videos = tuple(sorted((folder / "video").glob("[!.]*.mp4")))  # a hidden one is still being written
     said = tuple(line for line in problems if line)
-    return Run(folder.resolve(), card, metrics, evaluation, config, config_text, videos, said)
+    return Run(folder.resolve(), card, metrics, evaluation, attention, config, config_text, videos, said)
 
 
 def _read_map(path: Path) -> tuple[dict[str, Any] | None, str | None]:
@@ -159,11 +183,25 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Runs by experiment and environment, in order of appearance."""
-    experiments = list(dict.fromkeys(run.experiment for run in runs))
-    keys = dict.fromkeys((run.experiment, run.env_id) for run in runs)
+    """Runs by experiment, network and environment, in order of appearance.
+
+    A control is often the same experiment with another core: averaged with it, both would be lost.
+    """
+    kinds = list(dict.fromkeys((run.experiment, run.network) for run in runs))
+    several = {name for name, _ in kinds if sum(name == other for other, _ in kinds) > 1}
+
+    def named(experiment: str, network: str) -> str:
+        return f"{experiment} ({network or 'network unknown'})" if experiment in several else experiment
+
+    keys = dict.fromkeys((run.experiment, run.network, run.env_id) for run in runs)
     return [
-        Group(key[0], key[1], experiments.index(key[0]), tuple(r for r in runs if (r.experiment, r.env_id) == key))
+        Group(
+            named(*key[:2]),
+            key[0],
+            key[2],
+            kinds.index(key[:2]),
+            tuple(run for run in runs if (run.experiment, run.network, run.env_id) == key),
+        )
         for key in keys
     ]
 
@@ -175,12 +213,10 @@ def comparison_notes(runs: Sequence[Run]) -> list[str]:
         seeds = [run.seed for run in group.runs]
         twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
         if twice:
-            notes.append(
-                f"{group.experiment}: seed {', '.join(twice)} was run more than once; means take its last run."
-            )
+            notes.append(f"{group.name}: seed {', '.join(twice)} was run more than once; means take its last run.")
         for key, values in _differences([run.config for run in group.runs]).items():
             if key.split(".")[0] not in RUN_KEYS:
-                notes.append(f"{group.experiment}: averaged runs differ in {key}: {values}.")
+                notes.append(f"{group.name}: averaged runs differ in {key}: {values}.")
     for env_id in dict.fromkeys(run.env_id for run in runs):
         cards = [flatten(run.protocol) for run in runs if run.env_id == env_id]
         for key, values in _differences(cards).items():

@@ -12,18 +12,31 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from recollect.report.loading import Run, load_runs, mapping
-from recollect.report.sections import SECTIONS
+from recollect.report.recorded import Recorded, load_recorded
+from recollect.report.sections import sections
 from recollect.report.style import SURFACES, count, duration
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Write the page on these run folders to ``out`` and return its path. ValueError names a folder that is no run."""
+def write_report(runs: Sequence[Path], out: Path, beside: Sequence[Path] = ()) -> Path:
+    """Write the page on these run folders to ``out`` and return its path. ValueError names a folder that is no run.
+
+    ``beside``: files of recorded results, shown in the table.
+    """
     out = Path(out)
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give the name of an HTML file")
-    html = render(load_runs(runs), ["recollect", "report", *map(str, runs), "-o", str(out)])
+    recorded = [load_recorded(path) for path in beside]
+    words = [
+        "recollect",
+        "report",
+        *map(str, runs),
+        "-o",
+        str(out),
+        *(["--beside", *map(str, beside)] if beside else []),
+    ]
+    html = render(load_runs(runs), words, recorded)
     out.parent.mkdir(parents=True, exist_ok=True)
     # beside its final name first: a reader or a second report never sees half a page
     partial = out.with_name(f".{out.name}.partial")
@@ -32,7 +45,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def render(runs: Sequence[Run], command: Sequence[str]) -> str:
+def render(runs: Sequence[Run], command: Sequence[str], recorded: Sequence[Recorded] = ()) -> str:
     """The page's HTML."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     # a browser hashes a script after folding line ends, so they are folded here too
@@ -40,7 +53,7 @@ def render(runs: Sequence[Run], command: Sequence[str]) -> str:
     return environment.get_template("page.html.j2").render(
         title=title(runs),
         sentence=sentence(runs),
-        sections=[html for section in SECTIONS if (html := section(runs)) is not None],
+        sections=[html for section in sections(recorded) if (html := section(runs)) is not None],
         style=Markup(_asset("page.css")),
         scripts=scripts,
         policy=content_policy(scripts),

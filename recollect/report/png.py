@@ -48,7 +48,7 @@ def _draw(axis: Any, groups: Sequence[Group], x: str, unit: float) -> None:
         averaged = [line for (run, _), line in zip(raw, seeds, strict=True) if run in group.replicates]
         band = mean_band(averaged)
         style = {"color": colour(group.index), "linestyle": STROKES[group.index // 8 % len(STROKES)]}
-        name = _plain(group.experiment)
+        name = _plain(group.name)
         for at, line in enumerate(map(downsample, seeds)):
             alone = {"linewidth": 1.8, "label": name if at == 0 else None}
             axis.plot(line.x, line.y, **style, **({"linewidth": 0.7, "alpha": 0.45} if band else alone))

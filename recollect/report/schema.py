@@ -7,8 +7,9 @@ from typing import Any
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
-KINDS = ("card", "eval", "metrics", "bench", "result")
-"""card.json, eval.json, one row of metrics.jsonl, what a benchmark writes, and what an experiment reached."""
+KINDS = ("card", "eval", "metrics", "attention", "bench", "result")
+"""card.json, eval.json, one row of metrics.jsonl, attention.json, what a benchmark writes, what an experiment reached.
+"""
 
 
 @cache

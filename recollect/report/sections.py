@@ -1,18 +1,21 @@
 """The parts of the page. A section is a function of the runs that gives its HTML, or None where it has nothing to say.
 
-To add one, write the function and put it into SECTIONS.
+To add one, write the function and put it into ``sections``.
 """
 
 import base64
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
 
 from recollect.report import elements, figures, tables
+from recollect.report.attention import attention
 from recollect.report.loading import Run, comparison_notes, flatten, group_runs, mapping
+from recollect.report.recorded import Recorded
 from recollect.report.style import PALETTE, colour, count, duration
 
 Section = Callable[[Sequence[Run]], Markup | None]
@@ -36,7 +39,7 @@ def notes(runs: Sequence[Run]) -> Markup | None:
     return elements.section("Please note", elements.bullets(lines)) if lines else None
 
 
-def learning_curves(runs: Sequence[Run]) -> Markup:
+def learning_curves(runs: Sequence[Run], recorded: Sequence[Recorded] = ()) -> Markup:
     """Return by steps and by time side by side, one pair for each environment."""
     parts = []
     groups = group_runs(runs)
@@ -46,21 +49,25 @@ def learning_curves(runs: Sequence[Run]) -> Markup:
         if key is None:
             parts.append(elements.note(f"{env_id}: no learning curve, as no finished episode is recorded."))
             continue
+        same = [each for each in recorded if each.env_id == env_id]
         pair = [
-            elements.chart(f"{env_id}: {key} by environment steps", figures.by_steps(here, key)),
-            elements.chart(f"{env_id}: {key} by wall-clock time", figures.by_time(here, key)),
+            elements.chart(f"{env_id}: {key} by environment steps", figures.by_steps(here, key, same)),
+            elements.chart(f"{env_id}: {key} by wall-clock time", figures.by_time(here, key, same)),
         ]
         parts.append(Markup('<div class="pair">{}</div>').format(elements.join(pair)))
     if any(len(group.runs) > 1 for group in groups):
         parts.append(elements.note("Thin lines are seeds; the band is Student's 95 % interval of their mean."))
     if any(run.metrics.has("eval/mean") for run in runs):
         parts.append(elements.note("Diamonds are evaluations during training."))
+    if recorded:
+        parts.append(elements.note("Crosses are where the seeds of recorded results ended, as evaluated."))
     return elements.section("Learning curves", elements.join(parts))
 
 
-def evaluation(runs: Sequence[Run]) -> Markup:
-    """Final scores."""
-    parts = [tables.evaluation_table(runs)]
+def evaluation(runs: Sequence[Run], recorded: Sequence[Recorded] = ()) -> Markup:
+    """Final scores, of these runs and of those that were recorded elsewhere."""
+    parts = [tables.evaluation_table(runs, recorded)]
+    parts += [elements.note(f"Recorded earlier, not run here: {each.name}, {each.headline}.") for each in recorded]
     if (over_seeds := tables.seeds_table(runs)) is not None:
         parts.append(over_seeds)
     if not all(run.evaluation for run in runs):
@@ -191,12 +198,15 @@ def _run_details(run: Run, opened: bool) -> Markup:
     return elements.details(f"{run.name} ({run.status})", elements.join(parts), opened)
 
 
-SECTIONS: tuple[Section, ...] = (
-    notes,
-    learning_curves,
-    evaluation,
-    videos,
-    diagnostics,
-    time_shares,
-    how_to_repeat,
-)
+def sections(recorded: Sequence[Recorded] = ()) -> tuple[Section, ...]:
+    """All parts of the page, in order; ``recorded`` are results to compare with."""
+    return (
+        notes,
+        partial(learning_curves, recorded=recorded),
+        partial(evaluation, recorded=recorded),
+        videos,
+        attention,
+        diagnostics,
+        time_shares,
+        how_to_repeat,
+    )

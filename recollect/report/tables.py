@@ -10,6 +10,7 @@ from markupsafe import Markup
 from recollect.report import elements
 from recollect.report.curves import interval95
 from recollect.report.loading import Group, Run, group_runs, mapping
+from recollect.report.recorded import Recorded
 from recollect.report.style import NOTHING, as_number, count, duration, figure, interval, rate
 
 
@@ -18,6 +19,7 @@ class Row:
     """What the evaluation table says of one run, already in words."""
 
     experiment: str
+    network: str
     seed: str
     env_id: str
     protocol: str
@@ -39,6 +41,7 @@ class Row:
 
 HEADER = (
     "Experiment",
+    "Network",
     "Seed",
     "Environment",
     "Protocol",
@@ -62,6 +65,7 @@ def evaluation_row(run: Run) -> Row:
     steps, seconds = run.card.get("env_steps"), run.card.get("wall_s")
     return Row(
         experiment=run.experiment,
+        network=run.network or NOTHING,
         seed=run.seed,
         env_id=str(scores.get("env_id") or run.env_id),
         protocol=str(protocol.get("name") or NOTHING),
@@ -87,10 +91,35 @@ def _mode(block: dict[str, Any]) -> str:
     )
 
 
-def evaluation_table(runs: Sequence[Run]) -> Markup:
-    """Every run, evaluated or not."""
+def recorded_row(recorded: Recorded) -> Row:
+    """A result that was recorded elsewhere: means over its seeds, and the longest of its times."""
+    steps, seconds = (max(recorded.of_seeds(key), default=None) for key in ("env_steps", "wall_s"))
+    each = recorded.seeds
+    mean = figure(recorded.mean("mean"))
+    return Row(
+        experiment=recorded.name,
+        network=recorded.network or NOTHING,
+        seed=str(each[0].get("seed", "?")) if len(each) == 1 else f"{len(each)} seeds",
+        env_id=recorded.env_id or NOTHING,
+        protocol=recorded.protocol or NOTHING,
+        mean=mean,
+        iqm=figure(recorded.mean("iqm")),
+        ci95=interval(recorded.ci95),
+        episodes=count(sum(recorded.of_seeds("episodes"))),
+        sampled=mean,
+        greedy=figure(recorded.mean("greedy_mean")),
+        env_steps=count(steps),
+        wall_time=duration(seconds),
+        steps_per_s=rate(steps, seconds),
+        status="recorded",
+    )
+
+
+def evaluation_table(runs: Sequence[Run], recorded: Sequence[Recorded] = ()) -> Markup:
+    """Every run, evaluated or not, and then what was recorded elsewhere."""
     caption = "Evaluation of each run: return per episode, on environments never trained on"
-    return elements.table(caption, HEADER, [evaluation_row(run).cells() for run in runs], text_columns=4)
+    rows = [*map(evaluation_row, runs), *map(recorded_row, recorded)]
+    return elements.table(caption, HEADER, [row.cells() for row in rows], text_columns=5)
 
 
 def seed_means(group: Group) -> np.ndarray:
@@ -109,7 +138,7 @@ def seeds_table(runs: Sequence[Run]) -> Markup | None:
             continue
         mean, low, high = (float(value) for value in interval95(means))
         spread = f"{figure(means.min())} to {figure(means.max())}"
-        rows.append((group.experiment, group.env_id, str(len(means)), figure(mean), interval([low, high]), spread))
+        rows.append((group.name, group.env_id, str(len(means)), figure(mean), interval([low, high]), spread))
     if not rows:
         return None
     header = ("Experiment", "Environment", "Seeds", "Mean of seeds", "95 % interval", "Lowest to highest seed")

@@ -51,6 +51,7 @@ class RunFolder:
         self.config, self.card = path / "config.yaml", path / "card.json"
         self.metrics, self.checkpoints = path / "metrics.jsonl", path / "checkpoints"
         self.eval, self.video, self.report = path / "eval.json", path / "video", path / "report.html"
+        self.attention = path / "attention.json"
 
     @staticmethod
     def create(out: Path, env_id: str, experiment: str, seed: int, config: Any) -> "RunFolder":
@@ -103,6 +104,8 @@ class RunFolder:
                 raise ValueError(f"{self.card} is damaged: it has no {key!r}")
         return card
 
-    def write_json(self, path: Path, data: dict[str, Any]) -> None:
-        """A result file, whole or not at all."""
-        write_durably(path, json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=2).encode() + b"\n")
+    def write_json(self, path: Path, data: dict[str, Any], indent: int | None = 2) -> None:
+        """A result file, whole or not at all. ``indent`` None: for many numbers, a line each would be mostly spaces."""
+        separators = (",", ":") if indent is None else None
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=indent, separators=separators)
+        write_durably(path, text.encode() + b"\n")

@@ -79,6 +79,35 @@ def test_train_to_report_and_on(cli: Cli, tmp_path: Path):
     assert [row["step"] for row in read_rows(run / "metrics.jsonl")] == [128 * k for k in range(1, 9)]
 
 
+def test_a_run_that_attends_shows_it_and_its_recorded_control(cli: Cli, tmp_path: Path):
+    blind = ("--env-options", "obs=state", "hidden_from=148", "hidden_to=200", "max_episode_steps=40")
+    memory = ("--core", "transformer", "--core-width", 16, "--core-heads", 2, "--look-back", 4, "--hidden", 8)
+    train = ("train", "pong-state-ppo", *QUICK, *blind, *memory, "--compile", "off", "--out", tmp_path)
+    run = Path(only_output(cli(*train, "--json"))["run"])
+    first = json.loads((run / "attention.json").read_text())
+    assert (first["env_steps"], first["watched_steps"], first["look_back"]) == (STEPS, 40, 4)
+    assert "What it attends to" in (run / "report.html").read_text()
+
+    done(cli("watch", run, "--seed", 7, "--out", tmp_path / "other.mp4"))
+    assert json.loads((run / "attention.json").read_text()) == first, "a film for elsewhere leaves the run as it is"
+    done(cli("watch", run, "--seed", 7))
+    assert json.loads((run / "attention.json").read_text()) != first, "the page's film and attention are one episode"
+
+    recorded = Path(__file__).parents[2] / "results" / "pong-state-ppo.json"
+    page = Path(done(cli("report", run, "-o", tmp_path / "page.html", "--beside", recorded)).out.strip()).read_text()
+    for words in ("What it attends to", "recorded", json.loads(recorded.read_text())["headline"]):
+        assert words in page
+    refused = cli("report", run, "--beside", tmp_path / "gone.json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "gone.json cannot be read" in refused.err
+
+
+def test_a_run_without_evaluation_or_video_is_not_watched(cli: Cli, tmp_path: Path):
+    train = ("train", "cartpole-ppo", *QUICK, "--core", "lookback", "--out", tmp_path)
+    run = Path(only_output(cli(*train, "--eval-episodes", 0, "--json"))["run"])
+    assert not (run / "attention.json").exists()
+
+
 def test_a_resume_that_is_done_already_changes_nothing(cli: Cli, darkroom: Path, tmp_path: Path):
     run = shutil.copytree(darkroom, tmp_path / "run")
     before = (run / "metrics.jsonl").read_bytes()

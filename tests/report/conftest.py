@@ -79,6 +79,34 @@ def evaluation(name: str, mean: float = 18.5) -> dict[str, Any]:
     return who | extent | head | {"sampled": block, "greedy": greedy}
 
 
+def attention(name: str = "pong") -> dict[str, Any]:
+    """A full attention.json: 2 layers of 2 heads, 3 ages, 4 shown steps of which two hide the ball."""
+    even = [[1 / 3] * 3] * 2
+    shares = [[5000, 3000, 2000]] * 4
+    scene = {"ball_there": [1, 1, 1, 1], "ball_visible": [0, 1, 0, 0], "ball_x": [150, 140, 150, 160]}
+    return {
+        "schema_version": 1,
+        "run": name,
+        "env_id": "recollect/Pong-v0",
+        "core": "transformer",
+        "env_steps": 100_000,
+        "look_back": 2,
+        "layers": 2,
+        "heads": 2,
+        "watched_steps": 900,
+        "watched_return": -21,
+        "mean": [even, even],
+        "on_sight": {"steps": 300, "share": [[0.25, 0.75], [0.5, 0.5]], "even": 0.4},
+        "first": 7,
+        "unit": 10_000,
+        "maps": [{"layer": i, "head": head, "share": shares} for head in (None, 0, 1) for i in range(2)],
+        "reward": [0, 0, -1, 1],
+        "actions": {"action": [0, 1, 2, 1]},
+        "action_names": ["NOOP", "UP", "DOWN"],
+        "scene": {**scene, "ball_y": [100, 102, 104, 106], "paddle": [60, 62, 64, 66]},
+    }
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> RunMaker:
     """``make_run(name, values=..., mean=..., **card)`` writes a run folder and returns it."""
@@ -120,4 +148,4 @@ def samples() -> dict[str, dict[str, Any]]:
         "seeds": [{**seed, "greedy_mean": 1.0, "weights_sha256": None}],
     }
     good = {"card": card("pong"), "eval": evaluation("pong"), "metrics": row(3, 1.0)}
-    return {**good, "bench": bench, "result": result}
+    return {**good, "attention": attention(), "bench": bench, "result": result}

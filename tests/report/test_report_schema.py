@@ -47,6 +47,12 @@ def test_every_required_key_is_missed(kind: str, samples) -> None:
         ("metrics", "step", None),
         ("metrics", "loss/policy", "0.1"),
         ("metrics", "loss", 0.1),
+        ("attention", "look_back", 0),
+        ("attention", "on_sight.share", [0.5]),
+        ("attention", "maps.0.share", [[0.5]]),
+        ("attention", "maps.0.head", "mean"),
+        ("attention", "reward", [None]),
+        ("attention", "scene.paddle", []),
         ("bench", "rows", []),
         ("bench", "rows.0.value", None),
         ("bench", "ratios.0.pass", "yes"),
@@ -76,7 +82,7 @@ def test_what_may_be_null_or_absent(samples) -> None:
 
 
 def test_an_unknown_kind_and_a_missing_validator_are_named(samples, monkeypatch) -> None:
-    with pytest.raises(ValueError, match="no schema 'cards'; there are card, eval, metrics, bench"):
+    with pytest.raises(ValueError, match="no schema 'cards'; there are card, eval, metrics, attention, bench"):
         validate("cards", {})
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ValueError, match=r"recollect\[dev\]"):

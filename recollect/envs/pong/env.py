@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recollect.envs import chance
-from recollect.envs.pong import drawing, openings, physics, ram, rules, seeing
+from recollect.envs.pong import drawing, openings, physics, ram, rules, seeing, showing
 from recollect.envs.pong.options import TURNS, Options, card, obs_spec
 from recollect.envs.pong.physics import Physics
 from recollect.envs.pong.rules import Game
@@ -16,7 +16,7 @@ from recollect.envs.pong.view import View, look, opening
 from recollect.envs.protocols import FEWER
 from recollect.envs.vector import RawStep, VectorEnv
 from recollect.fast import Graphed, fused
-from recollect.nested import flatten, map_tensors, select, unflatten
+from recollect.nested import flatten, select, unflatten
 from recollect.types import Discrete, Obs, State
 
 # What chance decides, by number: see ``chance.uniform``.
@@ -328,7 +328,9 @@ class PongEnv(VectorEnv):
         return self._obs(self._stack)
 
     def render(self) -> np.ndarray:
-        """The screen of environment 0 in colour, [210, 160, 3]."""
-        game = map_tensors(lambda part: part[:1], self._playing.game)
-        alone = map_tensors(lambda part: part[:1], self._playing.physics)
-        return drawing.screen(look(game, alone, game.left, game.right))
+        """The screen of environment 0 in colour, [210, 160, 3], with what is hidden from the agent."""
+        return showing.screen(self._playing.game, self._playing.physics)
+
+    def scene(self) -> dict[str, Tensor]:
+        """Ball and paddles, in columns and lines."""
+        return showing.scene(self._playing.game, self._playing.physics)

@@ -20,6 +20,16 @@ def on_field(game: Game) -> Tensor:
     return (game.ball_y > 0) & (game.ball_x > 0)
 
 
+def hidden(game: Game, physics: Physics) -> Tensor:
+    """Whether the ball, if there is one, is where it cannot be seen. bool [N]"""
+    return (game.ball_x >= physics.hidden_from) & (game.ball_x <= physics.hidden_to)
+
+
+def visible(game: Game, physics: Physics) -> Tensor:
+    """Whether there is a ball to be seen. bool [N]"""
+    return on_field(game) & ~hidden(game, physics)
+
+
 def as_noticed(game: Game, physics: Physics, normal_4N: Tensor) -> Game:
     """The game with every position off by ``physics.noise`` times a standard normal number. normal: [4, N]"""
     off = (physics.noise * normal_4N).unbind(0)
@@ -44,18 +54,17 @@ def state_vector(game: Game, physics: Physics, velocities: bool, opponent: bool)
 
     A ball that is not there, or hidden, has zeros.
     """
-    hidden = (game.ball_x >= physics.hidden_from) & (game.ball_x <= physics.hidden_to)
-    visible = (on_field(game) & ~hidden).float()
+    seen = visible(game, physics).float()
 
     def place(position: Tensor) -> Tensor:
         return (position - PLACE) * (1 / SPREAD)
 
-    parts = [place(game.paddle), visible, place(game.ball_x) * visible, place(game.ball_y) * visible]
+    parts = [place(game.paddle), seen, place(game.ball_x) * seen, place(game.ball_y) * seen]
     if velocities:
         # Every other frame the paddle goes half the way to where its knob points.
         paddle_speed = (rules.read_knob(game.knob) - game.paddle) * 0.25
         across, down = -game.speed_x * (1 / SPEED), game.speed_y * (1 / SPEED)
-        parts += [paddle_speed * (1 / PADDLE_SPEED), across * visible, down * visible]
+        parts += [paddle_speed * (1 / PADDLE_SPEED), across * seen, down * seen]
     if opponent:
         parts.append(place(game.opponent))
     return torch.stack(parts, -1)

@@ -20,10 +20,9 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from recollect.config import choose, flat_fields, override
-from recollect.envs.pong import drawing, physics, ram, seeing
+from recollect.envs.pong import physics, ram, seeing, showing
 from recollect.envs.pong.env import Playing, PongEnv
 from recollect.envs.pong.options import Options
-from recollect.envs.pong.view import look
 from recollect.envs.protocols import PROTOCOLS
 from recollect.nested import flatten, unflatten
 from recollect.types import Discrete as DiscreteSpec
@@ -112,8 +111,7 @@ def _row(playing: Playing, row: int) -> Playing:
 
 def _screen(playing: Playing) -> np.ndarray:
     """The screen of a single environment in colour, uint8 [210, 160, 3]."""
-    game = playing.game
-    return drawing.screen(look(game, playing.physics, game.left, game.right))
+    return showing.screen(playing.game, playing.physics)
 
 
 def _last(env: PongEnv, before: Playing, action_N: Tensor) -> Playing:

@@ -5,7 +5,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // The page's own colours, asked again each time since they follow the system's light or dark mode.
-  const themed = () => {
+  const themed = (layout) => {
     const axis = (name) => ({
       [`${name}.gridcolor`]: colour("--line"),
       [`${name}.linecolor`]: colour("--line"),
@@ -13,6 +13,7 @@
       [`${name}.title.font.color`]: colour("--muted"),
       [`${name}.title.font.size`]: 13,
     });
+    const axes = Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
     return {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
@@ -22,8 +23,7 @@
       "modebar.bgcolor": "rgba(0,0,0,0)",
       "modebar.color": colour("--muted"),
       "modebar.activecolor": colour("--accent"),
-      ...axis("xaxis"),
-      ...axis("yaxis"),
+      ...Object.assign({}, ...axes.map(axis)),
     };
   };
 
@@ -41,7 +41,7 @@
       plotlyServerURL: "",
     };
     const plot = chart.querySelector(".plot");
-    Plotly.newPlot(plot, figure.data, figure.layout, config).then(() => Plotly.relayout(plot, themed()));
+    Plotly.newPlot(plot, figure.data, figure.layout, config).then(() => Plotly.relayout(plot, themed(figure.layout)));
   };
 
   const drawVisible = (root) => {
@@ -54,7 +54,7 @@
     details.addEventListener("toggle", () => details.open && drawVisible(details));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const chart of drawn) Plotly.relayout(chart.querySelector(".plot"), themed());
+    for (const plot of [...drawn].map((chart) => chart.querySelector(".plot"))) Plotly.relayout(plot, themed(plot.layout));
   });
   drawVisible(document);
 })();
