@@ -58,7 +58,9 @@ class Torso(nn.Module):
         core: Any = self.core
         with self._autocast(reset_TN.device):
             x_TND = self._encoded(obs_TN, reset_TN)
-            return core.after(x_TND, state, reset_TN) if hasattr(core, "after") else walk(core, x_TND, state, reset_TN)[1]
+            if hasattr(core, "after"):
+                return core.after(x_TND, state, reset_TN)
+            return walk(core, x_TND, state, reset_TN)[1]
 
     def _encoded(self, obs_TN: Obs, reset_TN: Tensor) -> Tensor:
         """Each step by itself. [T, N, D]"""
