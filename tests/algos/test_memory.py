@@ -239,6 +239,28 @@ def test_burn_in_is_learnt_through_unless_keys_are_detached(detached: bool):
     assert bool(reached_HB[:, ~opens_B].all()) is not detached, "all of reach"
 
 
+# Measured
+
+
+@pytest.mark.parametrize(("core", "rebuild"), [("gru", True), ("transformer", False)])
+def test_a_memory_of_the_present_weights_is_not_stale(core: str, rebuild: bool):
+    """Measured against the last segment replayed from where that began, if no number of steps would be enough."""
+    played = Played(4, core=core, rebuild_memory=rebuild, resets=0.0)
+    for update in range(SEGMENTS):
+        rollout = played.segment(update)
+        errors = played.practice.measured()
+        assert all(error <= BOUND for error in errors.values())
+    played.move()
+    errors = played.practice.measured()
+    assert errors["memory/stale_error"] <= BOUND, "that was before"
+    assert errors["memory/stale_error_end"] > 100 * BOUND
+    rollout.reset[0, 1:] = True
+    alone = played.practice.measured()["memory/stale_error_end"]
+    assert alone != pytest.approx(errors["memory/stale_error_end"]), "of open episodes only"
+    rollout.reset[0] = True
+    assert "memory/stale_error_end" not in played.practice.measured()
+
+
 # What cannot be
 
 
