@@ -1,7 +1,8 @@
 """What becomes of a memory where segments begin in mid-episode and the weights have changed since.
 
-It is rebuilt before the next segment from the steps before it, and learning takes it up as acting had it then; or, with
-burn-in, every gradient step replays those steps as well. What is kept instead is wrong by as much as is measured here.
+It is rebuilt before the next segment from the steps before it, and learning takes it up as acting had it then, which
+is exact until the first gradient step; or, with burn-in, every gradient step replays those steps and learns through
+them, which stays exact. What is kept instead is wrong by as much as is measured here.
 """
 
 from dataclasses import dataclass
@@ -26,11 +27,9 @@ class MemoryConfig:
     """What a memory holds where a segment begins in mid-episode. Of no effect without memory."""
 
     segment_start: Literal["stored", "burn-in"] = "stored"
-    """Where learning takes a segment's first memory from: as acting had it, which is exact until the first gradient
-    step; or from the steps before the segment, replayed and learnt through at every gradient step, which is exact."""
+    """Learning starts a segment from the memory that acting had, or replays the steps before at every gradient step."""
     rebuild_memory: bool = True
-    """After each update the memory of attention is rebuilt with the new weights; otherwise acting goes on with keys
-    and values of older ones. gru and lstm always keep theirs: no number of steps would do."""
+    """After each update attention's memory is rebuilt by the new weights; gru and lstm always keep theirs."""
 
 
 def check_start(config: MemoryConfig, collect: str) -> None:
