@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recollect.algos.learner import GradientLearner, on_host
 from recollect.algos.loss import Minibatch, Term
+from recollect.algos.memory import MemoryConfig, check_start
 from recollect.algos.practice import Segments, WholeEpisodes
 from recollect.config import limit
 from recollect.data.episodes import EpisodesConfig
@@ -30,11 +31,12 @@ from recollect.run.run import Run
 
 @dataclass(frozen=True)
 class Config:
-    """What can be chosen about the actor-critic; environment, network, episodes and run have their own."""
+    """What can be chosen about the actor-critic; environment, network, episodes, memory and run have their own."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     net: NetConfig = field(default_factory=NetConfig)
     episodes: EpisodesConfig = field(default_factory=EpisodesConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     total_timesteps: int = 100_000
@@ -74,6 +76,7 @@ class Config:
         limit(self, "gamma", "gae_lambda", low=0, high=1)
         if self.credit == "monte-carlo" and self.collect == "segments":
             raise ValueError("credit monte-carlo needs whole returns: collect episodes, or choose longest")
+        check_start(self.memory, self.collect)
 
     @property
     def batch_size(self) -> int:
@@ -158,7 +161,7 @@ def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
     for update in practice.updates():
         rollout, episodes = practice.collect(update)
         start = time.perf_counter()
-        values = learner.update(rollout, update)
+        values = learner.update(rollout, update) | practice.measured()
         seconds = practice.collector.take_seconds() | {"learn": time.perf_counter() - start}
         if config.run.eval_every and run.due(config.run.eval_every, update):
             values |= run.evaluate(agent, config.env)

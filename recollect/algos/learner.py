@@ -11,7 +11,7 @@ from recollect.algos.minibatches import minibatches, pieces
 from recollect.data.episodes import EpisodeRollout
 from recollect.data.rollout import Rollout
 from recollect.fast import fast
-from recollect.nets.agent import Agent
+from recollect.nets.agent import Agent, Replayed
 from recollect.ops import policy_loss
 from recollect.run.checkpoint import load_optimizer, load_weights, optimizer_tensors
 from recollect.run.run import Run
@@ -72,7 +72,7 @@ class GradientLearner:
 
     def _gradient(self, batch: Minibatch) -> dict[str, Tensor]:
         """Add the loss's gradient to what is there; what to log."""
-        replayed = self.agent.replay(batch.obs, batch.state, batch.reset)
+        replayed = replay(self.agent, batch)
         loss, values = total(self.terms, replayed, batch)
         loss.backward()
         with torch.no_grad():
@@ -148,6 +148,17 @@ class GradientLearner:
         tensors, groups = optimizer_tensors(self.optimizer)
         parts = {"optimizer": tensors, "collector": collector}
         run.save(update, self.agent.state_dict(), parts, {"optimizer": groups, **data})
+
+
+def replay(agent: Agent, batch: Minibatch) -> Replayed:
+    """What the agent says of a minibatch now: from its stored memory, or from the burn-in, which is learnt through."""
+    before = batch.before
+    if before is None:
+        return agent.replay(batch.obs, batch.state, batch.reset)
+    obs = {name: torch.cat([before.obs[name], part]) for name, part in batch.obs.items()}
+    steps, envs = before.reset.shape
+    state = agent.initial_state(envs, before.reset.device)
+    return agent.replay(obs, state, torch.cat([before.reset, batch.reset]), burn_in=steps)
 
 
 def on_host(seen: Sequence[dict[str, Tensor]], extra: dict[str, Tensor]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recollect.data.history import History
 from recollect.nets.agent import Replayed
 from recollect.types import Obs, State
 
@@ -27,6 +28,7 @@ class Minibatch:
     advantage: Tensor  # [T, B]
     target: Tensor  # [T, B] of the value
     weight: Tensor | None = None  # [T, B] what a row counts for in a mean; none: all alike
+    before: History | None = None  # [H, B] burn-in: the steps that ``state`` is to be had from, which is empty then
 
     def mean(self, each_TB: Tensor) -> Tensor:
         """The mean over the rows that count. each: [T, B] -> []"""

@@ -29,6 +29,7 @@ def minibatches(
             value=pick(rollout.value),
             advantage=pick(advantage_TN),
             target=pick(target_TN),
+            before=None if rollout.before is None else rollout.before.of(index),
         )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recollect.algos.learner import GradientLearner, on_host
 from recollect.algos.loss import Minibatch, Term
+from recollect.algos.memory import MemoryConfig, check_start
 from recollect.algos.practice import Segments, WholeEpisodes
 from recollect.config import limit
 from recollect.data.episodes import EpisodesConfig
@@ -31,11 +32,12 @@ from recollect.run.run import Run
 
 @dataclass(frozen=True)
 class Config:
-    """What can be chosen about PPO; environment, network, episodes and run have their own."""
+    """What can be chosen about PPO; environment, network, episodes, memory and run have their own."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     net: NetConfig = field(default_factory=NetConfig)
     episodes: EpisodesConfig = field(default_factory=EpisodesConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     total_timesteps: int = 100_000
@@ -101,6 +103,7 @@ class Config:
             )
         if self.half_batches and self.env.num_envs % 2:
             raise ValueError(f"half_batches needs an even num_envs, got {self.env.num_envs}")
+        check_start(self.memory, self.collect)
 
     @property
     def batch_size(self) -> int:
@@ -221,7 +224,7 @@ def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
         progress = practice.progress(update)
         rollout, episodes = practice.collect(update)
         start = time.perf_counter()
-        values = learner.update(rollout, update, progress)
+        values = learner.update(rollout, update, progress) | practice.measured()
         seconds = practice.collector.take_seconds() | {"learn": time.perf_counter() - start}
         if config.run.eval_every and run.due(config.run.eval_every, update):
             values |= run.evaluate(agent, config.env)

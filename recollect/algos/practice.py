@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from recollect.algos.memory import Upkeep
 from recollect.data.episodes import EpisodeCollector, EpisodeRollout
 from recollect.data.rollout import Collector, Episodes, Rollout
 from recollect.envs.vector import VectorEnv
@@ -32,12 +33,19 @@ class Segments(Practice):
         spec = (envs[0].obs_spec, envs[0].action_spec)
         room = Rollout.empty(config.num_steps, config.env.num_envs, *spec, run.device)
         self.collector = Collector(envs, room)
+        self.upkeep: Upkeep | None = None
+        if agent.remembers:
+            sizes = (config.num_steps, config.env.num_envs)
+            self.upkeep = Upkeep(config.memory, *sizes, agent, envs[0].obs_spec, run)
+            self.collector.seconds["memory"] = 0.0
         if run.resumed is None:
             self.collector.start(config.run.seed, agent.initial_state)
         elif run.restart_episodes:
             self.collector.start(stream_seed(config.run.seed, "restart", run.first_update), agent.initial_state)
         else:
             self.collector.load_state_dict(run.resumed.under("collector"), agent.initial_state)
+            if self.upkeep and envs[0].resume != "restart":
+                self.upkeep.load_state_dict(run.resumed.under("collector/history"))
 
     def updates(self) -> Iterator[int]:
         """The numbers of the updates that are left."""
@@ -50,13 +58,25 @@ class Segments(Practice):
 
     def collect(self, update: int) -> tuple[Rollout, Episodes]:
         """The next segment."""
+        if self.upkeep and self.upkeep.rebuilds:
+            self.collector.remember(self.collector.timed("memory", self.upkeep.rebuilt))
         stream = generator(self.config.run.seed, "action", update, device=self.run.device)
         noise_TN = self.agent.policy.noise((self.config.num_steps, self.config.env.num_envs), stream)
-        return self.collector.collect(self.act, self.peek, noise_TN)
+        rollout, episodes = self.collector.collect(self.act, self.peek, noise_TN)
+        if self.upkeep:
+            self.collector.timed("memory", self.upkeep.take, rollout)
+        return rollout, episodes
+
+    def measured(self) -> dict[str, float]:
+        """What to log of the memory that the segment began with, after it was learnt from."""
+        return self.upkeep.measured(self.collector.rollout) if self.upkeep else {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next segment starts from."""
-        return self.collector.state_dict()
+        """What the next segment starts from. A memory that is rebuilt is not in it: the steps before are."""
+        if not self.upkeep:
+            return self.collector.state_dict()
+        history = {f"history/{name}": part for name, part in self.upkeep.state_dict().items()}
+        return self.collector.state_dict(memories=not self.upkeep.rebuilds) | history
 
 
 class WholeEpisodes(Practice):
@@ -87,6 +107,10 @@ class WholeEpisodes(Practice):
         )
         self.run.took(update, int(rollout.kept.sum()))
         return rollout, episodes
+
+    def measured(self) -> dict[str, float]:
+        """Nothing: no memory outlives an update."""
+        return {}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Nothing: the next batch starts afresh."""

@@ -222,6 +222,7 @@ class EpisodeCollector:
             **{name: stored[name] for name in BY_STEP},
             last_value=last_value_N,
             state={name: torch.stack([state[name] for state in states]) for name in states[0]},
+            before=None,
             kept=kept_TN,
             cut_off=open_N,
             window=self.config.window_steps,

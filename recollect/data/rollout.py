@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from recollect.data.history import History
 from recollect.envs.vector import VectorEnv
 from recollect.ops.returns import next_values, normalise
 from recollect.types import Acted, ActionSpec, Discrete, EpisodeStats, Obs, ObsSpec, State, Step
@@ -17,7 +18,7 @@ Peek = Callable[[Obs, State], Tensor]  # (obs_N, state) -> value_N
 
 @dataclass
 class Rollout:
-    """One segment, time first. ``state`` is the memory before its first step."""
+    """One segment, time first. ``state`` is the memory before its first step, or ``before`` is what makes it."""
 
     obs: Obs  # {name: [T, N, ...]}
     action: Tensor  # [T, N] or [T, N, A]
@@ -31,6 +32,7 @@ class Rollout:
     final_value: Tensor  # [T, N] V(final_obs) where truncated, else 0
     last_value: Tensor  # [N] V of what follows the segment's last step
     state: State  # {name: [N, ...]}
+    before: History | None = field(default=None, kw_only=True)  # [H, N] the steps before it, for burn-in
 
     @staticmethod
     def empty(steps: int, envs: int, obs_spec: ObsSpec, action_spec: ActionSpec, device: torch.device) -> "Rollout":
@@ -133,12 +135,17 @@ class Collector:
             self.groups.append(Group(env, columns, obs, reset_N, initial_state(env.num_envs, env.device)))
             column += env.num_envs
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Environments, memories and resets, all that a segment starts from."""
+    def remember(self, state: State) -> None:
+        """Put this memory in the place of what acting left. {name: [N, ...]}"""
+        for group in self.groups:
+            group.state = {name: part[group.columns] for name, part in state.items()}
+
+    def state_dict(self, memories: bool = True) -> dict[str, Tensor]:
+        """Environments, memories and resets, all that a segment starts from; memories, unless they are rebuilt."""
         state: dict[str, Tensor] = {}
         for g, group in enumerate(self.groups):
             state |= {f"{g}.env.{k}": v for k, v in group.env.state_dict().items()}
-            state |= {f"{g}.memory.{k}": v for k, v in group.state.items()}
+            state |= {f"{g}.memory.{k}": v for k, v in group.state.items()} if memories else {}
             state[f"{g}.reset"] = group.reset_N
         return state
 
@@ -153,7 +160,7 @@ class Collector:
         for g, group in enumerate(self.groups):
             if group.env.resume != "restart":
                 group.reset_N = state[f"{g}.reset"].to(group.env.device)
-                group.state = {k: v.to(group.env.device) for k, v in under(f"{g}.memory.").items()}
+                group.state |= {k: v.to(group.env.device) for k, v in under(f"{g}.memory.").items()}
 
     @torch.no_grad()
     def collect(self, act: Act, peek: Peek, noise_TN: Tensor) -> tuple[Rollout, Episodes]:
@@ -169,7 +176,7 @@ class Collector:
         for group in self.groups:
             self._receive(group, steps - 1, peek)
             # Where an episode just ended this looks with the old one's memory: such a value is never used.
-            rollout.last_value[group.columns] = self._timed("act", peek, group.obs, group.state)
+            rollout.last_value[group.columns] = self.timed("act", peek, group.obs, group.state)
         return rollout, self._episodes()
 
     def _episodes(self) -> Episodes:
@@ -179,11 +186,12 @@ class Collector:
         return Episodes(returns[over].tolist(), lengths[over].tolist())
 
     def take_seconds(self) -> dict[str, float]:
-        """Time spent in the environment and in acting since this was last asked."""
+        """Time spent in the environment, in acting and whatever else was ``timed`` since this was last asked."""
         taken, self.seconds = self.seconds, dict.fromkeys(self.seconds, 0.0)
         return taken
 
-    def _timed(self, what: str, function: Callable, *args):
+    def timed(self, what: str, function: Callable, *args):
+        """The function's result; its time is added to ``seconds``."""
         start = time.perf_counter()
         result = function(*args)
         self.seconds[what] += time.perf_counter() - start
@@ -203,11 +211,11 @@ class Collector:
 
     def _receive(self, group: Group, t: int, peek: Peek) -> None:
         rollout, columns = self.rollout, group.columns
-        step: Step = self._timed("env", group.env.recv)
+        step: Step = self.timed("env", group.env.recv)
         rollout.reward[t, columns], rollout.round_end[t, columns] = step.reward, step.round_end
         rollout.terminated[t, columns], rollout.truncated[t, columns] = step.terminated, step.truncated
         if step.may_truncate:  # the old episode's memory, before any reset
-            value_N = self._timed("act", peek, step.final_obs, group.state)
+            value_N = self.timed("act", peek, step.final_obs, group.state)
             rollout.final_value[t, columns] = torch.where(step.truncated, value_N, 0.0)
         else:
             rollout.final_value[t, columns] = 0.0

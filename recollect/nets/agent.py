@@ -4,6 +4,7 @@ State and randomness are arguments; the module itself remembers nothing but its 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from recollect.nets import contract
 from recollect.nets.config import NetConfig
 from recollect.nets.cores import CORES
+from recollect.nets.cores.stepwise import walk
 from recollect.nets.encoders import ENCODERS
 from recollect.nets.heads import Distribution, ValueHead, policy_head
 from recollect.nets.precision import uses_bf16
@@ -48,16 +50,27 @@ class Torso(nn.Module):
 
     def forward(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> Tensor:
         """obs: {name: [T, N, ...]} from the state before its first step -> feature [T, N, D] fp32"""
-        steps, envs = reset_TN.shape
         with self._autocast(reset_TN.device):
-            encoded_BD = self.encoder(obs_map(lambda x: x.flatten(0, 1), obs_TN))
-            feature_TND = self.core(encoded_BD.unflatten(0, (steps, envs)), state, reset_TN)
+            feature_TND = self.core(self._encoded(obs_TN, reset_TN), state, reset_TN)
         return feature_TND.float()
 
     def attended(self, obs_N: Obs, state: State, reset_N: Tensor) -> list[Tensor]:
         """What each layer of the core looks at in this step; nothing is stepped. [N, H, ages 0..W] each"""
         with self._autocast(reset_N.device):
             return attended(self.core, self.encoder(obs_N), state, reset_N)
+
+    def after(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> State:
+        """The core's state after a segment; a core that does not say is walked through it."""
+        core: Any = self.core
+        with self._autocast(reset_TN.device):
+            x_TND = self._encoded(obs_TN, reset_TN)
+            if hasattr(core, "after"):
+                return core.after(x_TND, state, reset_TN)
+            return walk(core, x_TND, state, reset_TN)[1]
+
+    def _encoded(self, obs_TN: Obs, reset_TN: Tensor) -> Tensor:
+        """Each step by itself. [T, N, D]"""
+        return self.encoder(obs_map(lambda x: x.flatten(0, 1), obs_TN)).unflatten(0, reset_TN.shape)
 
 
 class Agent(nn.Module):
@@ -72,9 +85,9 @@ class Agent(nn.Module):
 
     def initial_state(self, num_envs: int, device: torch.device) -> State:
         """The state before the first step. {name: [N, ...]}"""
-        state = {f"actor.{k}": v for k, v in self.torso.core.initial_state(num_envs, device).items()}
+        state = _over("actor.", self.torso.core.initial_state(num_envs, device))
         if self.critic is not None:
-            state |= {f"critic.{k}": v for k, v in self.critic.core.initial_state(num_envs, device).items()}
+            state |= _over("critic.", self.critic.core.initial_state(num_envs, device))
         return state
 
     @property
@@ -82,14 +95,18 @@ class Agent(nn.Module):
         """Whether the core carries any state, so that segments must stay whole."""
         return bool(self.initial_state(1, torch.device("cpu")))
 
+    @property
+    def reach(self) -> int | None:
+        """How many past steps the state can be rebuilt from; None where no number does, or the core does not say."""
+        return getattr(self.torso.core, "reach", None)
+
     def _step(self, obs_N: Obs, state: State, reset_N: Tensor) -> tuple[Tensor, Tensor, State]:
         """Features for policy and value, each [N, D], and the state after them."""
         feature_ND, actor = self.torso.step(obs_N, _under("actor.", state), reset_N)
         if self.critic is None:
-            return feature_ND, feature_ND, {f"actor.{k}": v for k, v in actor.items()}
+            return feature_ND, feature_ND, _over("actor.", actor)
         critic_ND, critic = self.critic.step(obs_N, _under("critic.", state), reset_N)
-        state = {f"actor.{k}": v for k, v in actor.items()} | {f"critic.{k}": v for k, v in critic.items()}
-        return feature_ND, critic_ND, state
+        return feature_ND, critic_ND, _over("actor.", actor) | _over("critic.", critic)
 
     def act(self, obs_N: Obs, state: State, reset_N: Tensor, noise_N: Tensor) -> tuple[Acted, State]:
         """Choose. obs: {name: [N, ...]}, reset_N: [N] bool, noise_N: as the policy head's ``noise`` gives it."""
@@ -118,13 +135,26 @@ class Agent(nn.Module):
         """How the policy's core weighs past steps in this one, [N, H, ages 0..W] a layer; ``state`` stays as it was."""
         return self.torso.attended(obs_N, _under("actor.", state), reset_N)
 
-    def replay(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> Replayed:
-        """What it says of a whole segment that starts from ``state``."""
+    def replay(self, obs_TN: Obs, state: State, reset_TN: Tensor, burn_in: int = 0) -> Replayed:
+        """What it says of a whole segment that starts from ``state``; nothing of its first ``burn_in`` steps."""
         feature_TND = self.torso(obs_TN, _under("actor.", state), reset_TN)
         critic_TND = feature_TND
         if self.critic is not None:
             critic_TND = self.critic(obs_TN, _under("critic.", state), reset_TN)
+        if burn_in:
+            feature_TND, critic_TND = feature_TND[burn_in:], critic_TND[burn_in:]
         return Replayed(self.policy(feature_TND), self.value(critic_TND), feature_TND)
+
+    def after(self, obs_TN: Obs, state: State, reset_TN: Tensor) -> State:
+        """The state after a segment: from an empty one exact once ``reach`` steps, or an episode's start, went by."""
+        after = _over("actor.", self.torso.after(obs_TN, _under("actor.", state), reset_TN))
+        if self.critic is not None:
+            after |= _over("critic.", self.critic.after(obs_TN, _under("critic.", state), reset_TN))
+        return after
+
+
+def _over(prefix: str, state: State) -> State:
+    return {prefix + k: v for k, v in state.items()}
 
 
 def _under(prefix: str, state: State) -> State:

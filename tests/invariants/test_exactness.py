@@ -148,6 +148,14 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("pendulum-ppo", "ctrl-c", {"core": "none"}),
     ("pendulum-ppo", "crash-saving", {"core": "gru"}),
     ("darkroom-ppo", "crash-collecting", {"core": "transformer", "core_heads": 2, "look_back": 5}),
+    # what a memory is rebuilt from, and burn-in replays, reaches behind the segment before; nothing of the kind
+    ("darkroom-ppo", "crash-collecting", {"core": "transformer", "core_layers": 2, "core_heads": 2, "look_back": 9}),
+    (
+        "cartpole-ppo",
+        "crash-saving",
+        {"core": "gau", "core_layers": 2, "look_back": 9, "segment_start": "burn-in", "half_batches": True},
+    ),
+    ("cartpole-ppo", "ctrl-c", {"core": "lookback", "core_heads": 2, "look_back": 5, "rebuild_memory": False}),
     # one torso for both heads, halves in turn, other schedules, evaluation beside, an early stop of the passes
     ("darkroom-ppo", "crash-saving", {"core": "gru", "half_batches": True}),
     ("cartpole-ppo", "crash-collecting", {"core": "gru", "half_batches": True, "shared": True}),

@@ -6,6 +6,7 @@ import torch
 from recollect.nets.agent import Agent, make_agent
 from recollect.nets.config import NetConfig
 from recollect.nets.cores import CORES
+from recollect.nets.cores.gru import GRU
 from recollect.nets.encoders import blocks
 from recollect.types import Continuous, Discrete, TensorSpec
 
@@ -58,6 +59,23 @@ def test_replay_says_what_acting_said(core: str, shared: bool, actions):
     torch.testing.assert_close(replayed.value, value_TN, rtol=1e-5, atol=1e-6)
     late = agent.replay({k: v[4:] for k, v in obs.items()}, states[4], reset_TN[4:])
     torch.testing.assert_close(late.value, value_TN[4:], rtol=1e-5, atol=1e-6)
+    burnt = agent.replay(obs, states[0], reset_TN, burn_in=4)
+    torch.testing.assert_close(burnt.value, value_TN[4:], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(burnt.policy.logp(action_TN[4:]), logp_TN[4:], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(burnt.feature, replayed.feature[4:], rtol=0, atol=0)
+    for name, part in agent.after(obs, states[0], reset_TN).items():
+        torch.testing.assert_close(part, states[-1][name], rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_a_core_that_does_not_say_its_state_after_a_segment_is_walked_through_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(GRU, "after")
+    monkeypatch.delattr(GRU, "reach")
+    agent, obs = agent_for(VECTOR, core="gru", core_width=16), observations(VECTOR)
+    reset_TN = torch.rand(T, N, generator=torch.Generator().manual_seed(2)) < 0.2
+    states = act_all(agent, obs, reset_TN)[-1]
+    assert agent.reach is None
+    for name, part in agent.after(obs, states[0], reset_TN).items():
+        torch.testing.assert_close(part, states[-1][name], rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("core", [name for name in CORES if name != "none"])
