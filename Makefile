@@ -20,7 +20,7 @@ $(VENV)/dev: requirements-dev.lock $(VENV)/user
 	touch $@
 
 demo: $(VENV)/user
-	$(BIN)/recollect train darkroom-ppo --capture-video
+	$(BIN)/recollect train pong-blind-transformer --capture-video
 
 test: $(VENV)/dev
 	$(PYTEST) -m "not learning"

@@ -1,6 +1,7 @@
 """The command line: ``recollect <verb>``. Results go to standard output, progress and complaints to standard error."""
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -86,9 +87,21 @@ def after_training(run: Any, command: Any) -> int:
         lines.append(f"video: {write_video(folder, external, None)}")
     elif settings.eval_episodes:  # the video's own episode is watched as well
         save_attention(api.load(folder.path, **external), None)
-    lines.append(f"report: {write_page([folder.path], folder.report)}")
+    control = recorded_control(run.experiment, command.config)
+    if control:
+        lines.append(f"beside it, recorded: {control.stem} {json.loads(control.read_text())['headline']}")
+    lines.append(f"report: {write_page([folder.path], folder.report, [control] if control else [])}")
     emit(command.json, result, "\n".join(lines))
     return 0
+
+
+def recorded_control(name: str, config: Any) -> Path | None:
+    """The recorded result of the experiment's control, where the run plays the very same game."""
+    from recollect.experiments import experiment, recorded
+
+    row = experiment(name)
+    same = dataclasses.replace(config.env, num_envs=row.config().env.num_envs) == row.config().env
+    return recorded(row.control) if row.control and same else None
 
 
 # eval, watch, report

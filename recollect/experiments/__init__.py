@@ -20,11 +20,14 @@ def experiment(name: str) -> Experiment:
     return choose("experiment", name, EXPERIMENTS)
 
 
-def measured(name: str) -> str:
-    """What we measured, from the results that stand beside the code; ``-`` where there is none."""
+def recorded(name: str) -> Path | None:
+    """The file of what an experiment reached, from the results that stand beside the code, if there is one."""
     package = Path(__file__).parents[1]
-    for folder in (package.parent / "results", package / "_results"):
-        path = folder / f"{name}.json"
-        if path.is_file():
-            return json.loads(path.read_text())["headline"]
-    return "-"
+    paths = (folder / f"{name}.json" for folder in (package.parent / "results", package / "_results"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def measured(name: str) -> str:
+    """What we measured; ``-`` where nothing is recorded."""
+    path = recorded(name)
+    return json.loads(path.read_text())["headline"] if path else "-"

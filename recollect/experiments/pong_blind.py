@@ -36,6 +36,7 @@ ROWS = [
         "pong-blind-transformer",
         "the ball is invisible on its last stretch; one block looks 16 steps back",
         SMALL | TRANSFORMER | dict(env_options=BLIND),
+        control="pong-blind-none",
     ),
     Experiment(
         "pong-blind-none",
@@ -46,6 +47,7 @@ ROWS = [
         "pong-state-transformer",
         "the plain game from positions without speeds; one block looks 16 steps back",
         SMALL | TRANSFORMER | dict(env_options=POSITIONS),
+        control="pong-state-none",
     ),
     Experiment(
         "pong-state-none",

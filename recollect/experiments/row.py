@@ -16,6 +16,7 @@ class Experiment:
     overrides: dict[str, Any] = field(default_factory=dict)
     algorithm: str = "ppo"
     reported: str = "-"
+    control: str = ""  # the experiment whose recorded result stands beside its own
 
     def config(self) -> Any:
         """The resolved configuration."""
