@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = dict(
     compile="on",
     threads=2,
 )
-TRANSFORMER = dict(core="transformer", core_width=32, core_heads=4, look_back=16, total_timesteps=1_500_000)
+TRANSFORMER = dict(core="transformer", core_width=32, core_heads=4, look_back=16, total_timesteps=3_000_000)
 NONE = dict(total_timesteps=10_000_000)  # its steps are cheaper: this takes no less time than the Transformer's
 
 ROWS = [
