@@ -1,9 +1,10 @@
 """Train many runs on one machine, some side by side, and go on where a machine was taken away.
 
 ``python tools/jobs.py JOBS OUT [--at-once K] [--seconds S] [--score]``. Each line of JOBS names an experiment, its
-seeds and what differs: ``pong-ppo 1,2,3 total_timesteps=8000000``. A run is known by experiment, seed and settings:
-one that is finished is kept, one that was stopped goes on, and after S seconds all are stopped, each with a checkpoint.
-``--score`` evaluates what is finished. Run folders lie under OUT, a folder a job; ``tools/pack.py`` packs them.
+seeds and what differs: ``pong-ppo 1,2,3 total_timesteps=8000000``. A run is known by its experiment, its seed and all
+its settings: one that is finished is kept, one that was stopped goes on, and after S seconds all are stopped, each with
+a checkpoint. ``--score`` evaluates what is finished. Run folders lie under OUT, a folder a job; ``tools/pack.py`` packs
+them.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.config import choose, from_word, leaf_types, override
+from recollect.config import choose, from_word, leaf_types, override, to_dict
 from recollect.experiments import experiment
+from recollect.run.metrics import read_rows
 
 GRACE = 60.0  # seconds in which a stopped run writes its checkpoint
 
@@ -35,8 +37,8 @@ class Job:
     @property
     def name(self) -> str:
         """Its folder: the same job has the same in every call."""
-        words = hashlib.sha256(" ".join(self.pairs).encode()).hexdigest()[:6] if self.pairs else ""
-        return "__".join(filter(None, (self.experiment, words, str(self.seed))))
+        resolved = json.dumps(to_dict(self.config()), sort_keys=True)
+        return f"{self.experiment}__{self.seed}__{hashlib.sha256(resolved.encode()).hexdigest()[:6]}"
 
     def config(self) -> Any:
         """The resolved configuration."""
@@ -49,11 +51,11 @@ def read(path: Path) -> list[Job]:
     jobs = []
     for line in path.read_text().splitlines():
         words = line.partition("#")[0].split()
+        if len(words) == 1:
+            raise ValueError(f"{path}: a line is EXPERIMENT SEED[,SEED] [name=value ...], got {line!r}")
         if words:
             jobs += [Job(words[0], int(seed), tuple(words[2:])) for seed in words[1].split(",")]
-    for job in jobs:
-        job.config()
-    return jobs
+    return list({job.name: job for job in jobs}.values())
 
 
 def settings_of(name: str, pairs: typing.Iterable[str]) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def line(job: Job, out: Path, points: int = 10) -> str:
     """How a job stands: its status, speed without the cold start, and some points of its curve."""
     run = run_of(job, out)
     path = run / "metrics.jsonl" if run else None
-    rows = [json.loads(row) for row in path.read_text().splitlines()] if path and path.is_file() else []
+    rows = read_rows(path) if path and path.is_file() else []
     if not rows:
         log = (out / job.name / "log.txt").read_text().splitlines()
         return f"{job.name}: {status_of(job, out)}; {log[-1] if log else ''}"

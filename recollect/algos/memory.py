@@ -124,4 +124,4 @@ def stale_error(agent: Agent, obs_N: Obs, state: State, start: State, before: Hi
     fresh = agent.after(before.obs, start, before.reset)
     first_1N = obs_map(lambda part: part[None], obs_N)
     stale_ND, fresh_ND = (agent.replay(first_1N, each, never_1N).feature[0] for each in (state, fresh))
-    return (stale_ND - fresh_ND).norm(dim=-1) / fresh_ND.norm(dim=-1)
+    return (stale_ND - fresh_ND).norm(dim=-1) / fresh_ND.norm(dim=-1).clamp_min(1e-12)

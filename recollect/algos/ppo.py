@@ -224,8 +224,10 @@ def train(config: Config, run: Run, extra_terms: Sequence[Term] = ()) -> Agent:
         progress = practice.progress(update)
         rollout, episodes = practice.collect(update)
         start = time.perf_counter()
-        values = learner.update(rollout, update, progress) | practice.measured()
-        seconds = practice.collector.take_seconds() | {"learn": time.perf_counter() - start}
+        values = learner.update(rollout, update, progress)
+        learning = time.perf_counter() - start
+        values |= practice.measured()
+        seconds = practice.collector.take_seconds() | {"learn": learning}
         if config.run.eval_every and run.due(config.run.eval_every, update):
             values |= run.evaluate(agent, config.env)
         run.log(update, episodes, values, seconds)

@@ -77,6 +77,7 @@ ROWS = [
         activation="relu",
         num_envs=1,
         episodes_per_env=10,
+        max_steps=100_000,  # of all ten together
         loss_over="steps",
     ),
     policy_gradient(

@@ -58,6 +58,8 @@ class Frames:
             what = f"encoder {encoder!r}" + (" with difference" if self.difference else "")
             raise ValueError(f"{what} reads at least {fewest} stacked frames, the environment shows {shape[0]}")
         self.background = config.background
+        if self.background > obs_spec["frame"].high:
+            raise ValueError(f"background {self.background} is brighter than frames get: {obs_spec['frame'].high:g}")
         self.shape = (shape[0] - self.difference, *shape[1:])
         self.scale = pixel_scale(obs_spec["frame"])
 

@@ -362,3 +362,9 @@ def test_waves_of_positions():
     half = 0.5**0.5
     expected = [0.5, -1.0, half, -1.0, half, 0.0, 1.0, 0.0, 0.0, -1.0]  # x, sin and cos of pi/2 x, then of pi x
     torch.testing.assert_close(encoder(obs), torch.tensor([expected]), atol=1e-6, rtol=0)
+
+
+def test_a_background_brighter_than_any_pixel_is_refused():
+    binary = {"frame": TensorSpec((4, 80, 80), torch.uint8, 0, 1)}
+    with pytest.raises(ValueError, match="background 87 is brighter than frames get: 1"):
+        Frames(binary, NetConfig(background=87), "cnn")
