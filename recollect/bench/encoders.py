@@ -45,10 +45,13 @@ def binary(stack: int) -> ObsSpec:
     return {"frame": TensorSpec((stack, 80, 80), torch.uint8, 0, 1)}
 
 
+STATE = {"vector": TensorSpec((8,), torch.float32)}
 GREY = {"frame": TensorSpec((4, 84, 84), torch.uint8, 0, 255)}
 LADDER = {"hidden": (200,), "activation": "relu", "cnn_width": 200}
 
 CASES: dict[str, tuple[ObsSpec, NetConfig]] = {
+    "mlp, 8 numbers": (STATE, NetConfig(encoder="mlp", hidden=(256, 256))),
+    "fourier, 8 numbers": (STATE, NetConfig(encoder="fourier", hidden=(256, 256))),
     "mlp, 2 binary, difference": (binary(2), NetConfig(encoder="mlp", difference=True, **LADDER)),
     "cnn, 2 binary, difference": (binary(2), NetConfig(encoder="cnn", difference=True, **LADDER)),
     "cnn, 4 binary": (binary(4), NetConfig(encoder="cnn", **LADDER)),
@@ -63,14 +66,15 @@ def sides_of(case: str, bench: Bench, device: torch.device, bf16: bool) -> dict[
     """Training and acting of one encoder in one arithmetic."""
     spec, config = CASES[case]
     encoder = ENCODERS[config.encoder](spec, config).to(device)
-    part = spec["frame"]
+    ((name, part),) = spec.items()
     shape = (max(bench.rows, bench.acting), *part.shape)
-    frame = torch.randint(0, int(part.high) + 1, shape, dtype=torch.uint8, device=device)
+    most = int(part.high) + 1 if part.dtype is torch.uint8 else 2
+    values = torch.randint(0, most, shape, device=device).to(part.dtype)
     arithmetic = "bf16" if bf16 else "fp32"
 
     def forward(rows: int) -> torch.Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            return encoder({"frame": frame[:rows]})
+            return encoder({name: values[:rows]})
 
     def train() -> int:
         encoder.zero_grad()
