@@ -57,7 +57,7 @@ class Frames:
         if shape[0] < fewest:
             what = f"encoder {encoder!r}" + (" with difference" if self.difference else "")
             raise ValueError(f"{what} reads at least {fewest} stacked frames, the environment shows {shape[0]}")
-        self.background = config.background
+        self.background = 0 if config.difference else config.background  # differences have none
         if self.background > obs_spec["frame"].high:
             raise ValueError(f"background {self.background} is brighter than frames get: {obs_spec['frame'].high:g}")
         self.shape = (shape[0] - self.difference, *shape[1:])
@@ -172,7 +172,7 @@ class Flat(nn.Module):
     def convolve(self, x_BCHW: Tensor) -> Tensor:
         """All but the linear layer. [B, C, H, W] -> [B, ...] flat"""
         weight, bias, stride, edge = self.first.weight * self.scale, self.first.bias, *self.steps
-        if x_BCHW.is_cuda and weight.shape[-1] % stride == 0:  # cuDNN is 2.7 times as fast on blocks, oneDNN is not
+        if x_BCHW.is_cuda and weight.shape[-1] % stride == 0:  # cuDNN is faster on blocks, oneDNN is not
             x = nn.functional.conv2d(*blocks(nn.functional.pad(x_BCHW, [edge] * 4), weight, stride), bias)
         else:
             x = nn.functional.conv2d(x_BCHW, weight, bias, stride, edge)

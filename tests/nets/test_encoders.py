@@ -368,3 +368,11 @@ def test_a_background_brighter_than_any_pixel_is_refused():
     binary = {"frame": TensorSpec((4, 80, 80), torch.uint8, 0, 1)}
     with pytest.raises(ValueError, match="background 87 is brighter than frames get: 1"):
         Frames(binary, NetConfig(background=87), "cnn")
+
+
+def test_a_background_is_nothing_to_differences():
+    """So rows that set one for grey pictures also play binary ones by their differences."""
+    binary = {"frame": TensorSpec((2, 80, 80), torch.uint8, 0, 1)}
+    frame = torch.randint(0, 2, (3, 2, 80, 80), dtype=torch.uint8)
+    with_one, without = (Frames(binary, NetConfig(background=b, difference=True), "mlp") for b in (87, 0))
+    assert torch.equal(with_one({"frame": frame}), without({"frame": frame}))
